@@ -1,0 +1,41 @@
+# Every target sets up what it needs; on a fresh Debian or Ubuntu only root, Python >= 3.11 and make must be there.
+.DEFAULT_GOAL := help
+.PHONY: help setup up down test check format generate sim bench
+
+BIN := .venv/bin
+SEEDS ?= 1000
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:
+	@scripts/setup
+
+up: setup ## start everything on this machine, with simulated GPUs where there are none
+	@$(BIN)/gpuaas up
+
+down: setup ## stop what `make up` started; data is kept
+	@$(BIN)/gpuaas down
+
+test: check ## check, then every test: all that CI runs
+	$(BIN)/pytest -n 2
+
+check: setup ## format, lint, strict types, import contracts, generated files fresh
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/generate.py --check
+
+format: setup ## format the code and fix what the linter can fix
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format --quiet .
+
+generate: setup ## write the files that are derived from the code
+	$(BIN)/python scripts/generate.py
+
+sim: setup ## run the simulation over SEEDS=1000 seeds
+	GPUAAS_SIM_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 --timeout=0 tests/sim
+
+bench: setup ## measure every performance promise
+	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

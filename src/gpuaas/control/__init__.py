@@ -1,0 +1,4 @@
+"""The control plane: stateless replicas over one PostgreSQL.
+
+main -> http | sweeps | link -> app -> operations -> store | placement
+"""

@@ -1,0 +1,92 @@
+"""The one place that decides who may do what. Every function here records the action on the transaction.
+
+What a caller cannot see does not exist (404). What a caller sees but may not do is refused by name (403).
+"""
+
+from gpuaas.control.store import identity
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Problem, invalid, not_found
+from gpuaas.kit.ids import is_id
+from gpuaas.model.identity import Caller, Org, Project
+from gpuaas.model.permission import PERMISSIONS, TENANT_ADMIN, scope_allows
+
+
+def signed_in(tx: Tx, caller: Caller, action: str) -> None:
+    """For what concerns only the caller."""
+    _covered(tx, caller, action)
+
+
+def on_platform(tx: Tx, caller: Caller, action: str) -> None:
+    _covered(tx, caller, action)
+    if caller.platform_role not in PERMISSIONS[action].roles:
+        raise _forbidden(action)
+
+
+def in_org(tx: Tx, caller: Caller, action: str, name: str | None) -> Org:
+    """`name` may be left out by a member of one org."""
+    _covered(tx, caller, action)
+    mine = identity.orgs_of(tx, caller.user_id)
+    found = [(org, role) for org, role in mine if name is None or name in (org.id, org.slug)]
+    if not found:
+        raise not_found("organisation", name or "")
+    if len(found) > 1:
+        raise invalid("You belong to several organisations.", "Say which: " + ", ".join(org.slug for org, _ in found))
+    org, role = found[0]
+    if role not in PERMISSIONS[action].roles:
+        raise _forbidden(action)
+    return org
+
+
+def in_project(tx: Tx, caller: Caller, action: str, name: str | None) -> Project:
+    """By id or slug; `name` may be left out by somebody who sees one project."""
+    _covered(tx, caller, action)
+    visible = identity.visible_projects(tx, caller.user_id)
+    found = [(project, role) for project, role in visible if name is None or name in (project.id, project.slug)]
+    if not found:
+        raise not_found("project", name or "")
+    if len(found) > 1:
+        listed = ", ".join(f"{project.slug} ({project.id})" for project, _ in found)
+        raise invalid("Several projects fit.", f"Say which one, by id where slugs are equal: {listed}")
+    project, role = found[0]
+    if role not in PERMISSIONS[action].roles:
+        raise _forbidden(action)
+    return project
+
+
+def projects(tx: Tx, caller: Caller, action: str) -> dict[str, tuple[Project, str]]:
+    """Every project that the caller sees, by id, with the role there. Check single objects with `on_object`."""
+    _covered(tx, caller, action)
+    return {project.id: (project, role) for project, role in identity.visible_projects(tx, caller.user_id)}
+
+
+def on_object(tx: Tx, action: str, role: str) -> None:
+    """For an object found in one of `projects`: does the role there allow it?"""
+    if role not in PERMISSIONS[action].roles:
+        raise _forbidden(action)
+
+
+def tenant_admin_of(tx: Tx, caller: Caller, org_id: str) -> bool:
+    return is_id(org_id, "og") and identity.org_role(tx, org_id, caller.user_id) == TENANT_ADMIN
+
+
+def _covered(tx: Tx, caller: Caller, action: str) -> None:
+    tx.authorized.add(action)
+    if not scope_allows(caller.scopes, action):
+        raise Problem(
+            "token_scope",
+            403,
+            f"This token does not cover {action}.",
+            f"It covers {', '.join(caller.scopes)}. Make a token whose scopes include {action}.",
+            extra={"permission": action},
+        )
+
+
+def _forbidden(action: str) -> Problem:
+    roles = ", ".join(sorted(PERMISSIONS[action].roles))
+    return Problem(
+        "forbidden",
+        403,
+        f"You need the permission {action}.",
+        f"Ask for one of these roles: {roles}.",
+        extra={"permission": action},
+    )

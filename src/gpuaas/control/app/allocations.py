@@ -1,0 +1,231 @@
+"""The machine: plan, launch, list, show, restart, release."""
+
+from datetime import datetime
+
+from gpuaas.control.app import access
+from gpuaas.control.app.offers import usable_offer
+from gpuaas.control.operations import launch as launching
+from gpuaas.control.operations import release as releasing
+from gpuaas.control.operations import restart as restarting
+from gpuaas.control.placement.plan import plan as planned
+from gpuaas.control.store import allocations, keys, operations, slots
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.identity import Caller
+from gpuaas.model.lifecycle import ALLOCATION
+from gpuaas.model.operation import MACHINE, Operation
+from gpuaas.model.permission import PLATFORM_ROLES
+from gpuaas.model.placement import Plan, Reason
+from gpuaas.wire.api import Launch
+
+Started = list[tuple[Allocation, Operation]]
+
+
+def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
+    """One submit for the whole group. Placed now, queued with `wait`, or refused with every reason."""
+    project = access.in_project(tx, caller, "allocation.launch", request.project)
+    _refuse_what_is_not_built(request)
+    offer = usable_offer(tx, request.offer)
+    key_ids = _keys(tx, caller, request.access.keys)
+    names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
+    taken = allocations.name_taken(tx, project.id, names)
+    if taken:
+        raise _name_taken(taken)
+    group_id = tx.ids.new("gr")
+    try:
+        group = [
+            allocations.insert_allocation(
+                tx,
+                id=tx.ids.new("al"),
+                org_id=project.org_id,
+                project_id=project.id,
+                name=name,
+                offer_id=offer.id,
+                owner_id=caller.user_id,
+                group_id=group_id,
+                key_ids=key_ids,
+            )
+            for name in names
+        ]
+    except Taken as error:
+        raise _name_taken(request.name) from error
+    found = launching.start(tx, group, offer)
+    if not found.fits and not request.wait:
+        raise no_capacity(offer.slug, hide_nodes(caller, found))
+    if not found.fits:
+        tx.wake("placement")
+    tx.audit(
+        "allocation.launch",
+        org_id=project.org_id,
+        project_id=project.id,
+        kind="allocation",
+        id=group[0].id,
+        names=names,
+        ids=[allocation.id for allocation in group],
+        offer=offer.slug,
+    )
+    return [_with_operation(tx, allocation.id) for allocation in group], hide_nodes(caller, found)
+
+
+def plan(tx: Tx, caller: Caller, offer_name: str, project_name: str | None, count: int) -> Plan:
+    """What a launch would do right now, without doing it."""
+    project = access.in_project(tx, caller, "allocation.plan", project_name)
+    offer = usable_offer(tx, offer_name)
+    return hide_nodes(caller, planned(slots.snapshot(tx), launching.wanted(offer, project.org_id, count)))
+
+
+def list_allocations(
+    tx: Tx, caller: Caller, project_name: str | None, live: bool, after: tuple[datetime, str] | None, limit: int
+) -> list[Allocation]:
+    if project_name is None:
+        ids = list(access.projects(tx, caller, "allocation.read"))
+    else:
+        ids = [access.in_project(tx, caller, "allocation.read", project_name).id]
+    return allocations.page(tx, ids, live=live, after=after, limit=limit)
+
+
+def show(tx: Tx, caller: Caller, name: str) -> Allocation:
+    return _find(tx, caller, "allocation.read", name, lock=False)
+
+
+def restart(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation, Operation]:
+    allocation = _find(tx, caller, "allocation.restart", name, lock=True)
+    _confirmed(allocation, confirm, "restart")
+    if "restart" not in allocation.allowed_actions:
+        raise _not_now(allocation, "restart")
+    operation = restarting.start(tx, allocation)
+    return _audited(tx, allocation, "allocation.restart", operation)
+
+
+def release(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation, Operation]:
+    """Asking twice is not an error: the second answer names the release that is under way or done."""
+    allocation = _find(tx, caller, "allocation.release", name, lock=True)
+    _confirmed(allocation, confirm, "release")
+    if allocation.state in ("releasing", "released"):
+        operation = operations.open_(tx, allocation.id, MACHINE) or _latest_operation(tx, allocation)
+    else:
+        operation = releasing.start(tx, allocation)
+    return _audited(tx, allocation, "allocation.release", operation)
+
+
+def _find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Allocation:
+    visible = access.projects(tx, caller, action)
+    found = allocations.find(tx, name, list(visible), lock=lock)
+    if not found:
+        raise not_found("allocation", name)
+    if len(found) > 1:
+        listed = ", ".join(f"{item.id} in {visible[item.project_id][0].slug}" for item in found)
+        raise conflict("ambiguous", f"{name!r} exists in several projects.", f"Use the id: {listed}")
+    allocation = found[0]
+    role = visible[allocation.project_id][1]
+    access.on_object(tx, action, role)
+    return allocation
+
+
+def _keys(tx: Tx, caller: Caller, wanted: list[str] | None) -> list[str]:
+    mine = keys.keys(tx, caller.user_id)
+    if not mine:
+        raise invalid(
+            "You have no SSH key yet, so nobody could get into this machine.",
+            "Add one first: `gpuaas key add laptop ~/.ssh/id_ed25519.pub`.",
+            code="no_ssh_key",
+        )
+    if wanted is None:
+        return [key.id for key in mine]
+    chosen = []
+    for name in wanted:
+        fits = [key.id for key in mine if name in (key.id, key.name)]
+        if not fits:
+            raise not_found("key", name)
+        chosen.append(fits[0])
+    return chosen
+
+
+def _refuse_what_is_not_built(request: Launch) -> None:
+    """Parts of the launch body whose machinery comes later: refused by name, never ignored."""
+    asked = {
+        "access.grants": bool(request.access.grants),
+        "storage": bool(request.storage),
+        "runtime_bundle_id": request.runtime_bundle_id is not None,
+        "runtime_bundle_slug": request.runtime_bundle_slug is not None,
+        "lease": request.lease is not None,
+    }
+    for field, present in asked.items():
+        if present:
+            raise invalid(
+                f"This server cannot do {field!r} yet.",
+                f"Leave {field!r} out; the machine itself launches without it.",
+                code="not_available",
+                field=field,
+            )
+
+
+def hide_nodes(caller: Caller, found: Plan) -> Plan:
+    """Only operators are told which machine is meant."""
+    if caller.platform_role in PLATFORM_ROLES:
+        return found
+    return Plan(found.seats, tuple(Reason(r.code, r.message, r.count) for r in found.reasons))
+
+
+def no_capacity(offer: str, found: Plan) -> Problem:
+    why = "; ".join(f"{reason.message} ({reason.count})" for reason in found.reasons)
+    return conflict(
+        "no_capacity",
+        f"Nothing fits {offer} right now: {why}.",
+        "Launch with `wait` to queue, pick another offer, or try later.",
+        reasons=[reason.__dict__ for reason in found.reasons],
+    )
+
+
+def _name_taken(name: str) -> Problem:
+    return conflict(
+        "name_taken", f"The project has a machine called {name!r}.", "Choose another name, or release that one first."
+    )
+
+
+def _confirmed(allocation: Allocation, confirm: str, verb: str) -> None:
+    if confirm != allocation.name:
+        raise invalid(
+            f"To {verb} {allocation.name!r}, `confirm` must repeat its name.",
+            f"Send confirm: {allocation.name!r}.",
+            code="not_confirmed",
+        )
+
+
+def _not_now(allocation: Allocation, verb: str) -> Problem:
+    if allocation.state == "failed":
+        message, hint = "It failed before it ever ran, so there is nothing to restart.", "Release it and launch again."
+    else:
+        message = f"It is {allocation.state}; {verb} works while {' or '.join(ALLOCATION.while_(verb))}."
+        hint = f"Right now you can: {', '.join(allocation.allowed_actions) or 'only wait'}."
+    return conflict("not_in_this_state", message, hint, allowed_actions=list(allocation.allowed_actions))
+
+
+def _with_operation(tx: Tx, allocation_id: str) -> tuple[Allocation, Operation]:
+    allocation = allocations.by_id(tx, allocation_id)
+    operation = operations.open_(tx, allocation_id, MACHINE)
+    assert allocation is not None
+    assert operation is not None
+    return allocation, operation
+
+
+def _latest_operation(tx: Tx, allocation: Allocation) -> Operation:
+    return operations.page(tx, [allocation.project_id], allocation.id, None, 1)[0]
+
+
+def _audited(tx: Tx, before: Allocation, action: str, operation: Operation) -> tuple[Allocation, Operation]:
+    after = allocations.by_id(tx, before.id)
+    assert after is not None
+    tx.audit(
+        action,
+        org_id=before.org_id,
+        project_id=before.project_id,
+        kind="allocation",
+        id=before.id,
+        name=before.name,
+        was=before.state,
+        state=after.state,
+        operation=operation.id,
+    )
+    return after, operation

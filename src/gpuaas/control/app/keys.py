@@ -1,0 +1,45 @@
+"""Personal SSH public keys."""
+
+from gpuaas.control.app import access
+from gpuaas.control.store import identity, keys
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Taken, conflict, not_found
+from gpuaas.model import ssh_key
+from gpuaas.model.identity import Caller, SshKey
+
+MAX_KEYS = 64
+
+
+def add_key(tx: Tx, caller: Caller, name: str, line: str) -> SshKey:
+    access.signed_in(tx, caller, "key.write")
+    parsed = ssh_key.parse(line)
+    have = keys.keys(tx, caller.user_id)
+    if len(have) >= MAX_KEYS:
+        raise conflict("too_many_keys", f"You have {MAX_KEYS} keys already.", "Remove one first.")
+    for key in have:
+        if key.fingerprint == parsed.fingerprint:
+            raise conflict("key_exists", f"You have this key already, as {key.name!r}.")
+        if key.name == name:
+            raise conflict("name_taken", f"You have a key called {name!r} already.", "Choose another name.")
+    try:
+        key = keys.insert_key(tx, caller.user_id, name, parsed.type, parsed.blob, parsed.fingerprint)
+    except Taken as error:
+        raise conflict("key_exists", "This key was added in the same moment.", "List your keys.") from error
+    org_id = identity.platform_org_id(tx)
+    tx.audit("key.add", org_id=org_id, kind="ssh_key", id=key.id, name=name, fingerprint=key.fingerprint)
+    return key
+
+
+def list_keys(tx: Tx, caller: Caller) -> list[SshKey]:
+    access.signed_in(tx, caller, "key.read")
+    return keys.keys(tx, caller.user_id)
+
+
+def remove_key(tx: Tx, caller: Caller, name: str) -> None:
+    access.signed_in(tx, caller, "key.write")
+    for key in keys.keys(tx, caller.user_id):
+        if name in (key.id, key.name) and keys.remove_key(tx, caller.user_id, key.id):
+            org_id = identity.platform_org_id(tx)
+            tx.audit("key.remove", org_id=org_id, kind="ssh_key", id=key.id, fingerprint=key.fingerprint)
+            return
+    raise not_found("key", name)

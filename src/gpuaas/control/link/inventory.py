@@ -1,0 +1,62 @@
+"""From what a node reports to slots: new ones are proposed, missing ones are taken out of service."""
+
+import logging
+
+from gpuaas.control.store import slots
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.node import Node, Slot
+from gpuaas.wire.node import Inventory, SlotProposal
+
+log = logging.getLogger(__name__)
+
+MISSING = "the node no longer reports it"
+
+
+def reconcile(tx: Tx, node: Node, inventory: Inventory) -> None:
+    """A node never changes an approved slot by saying so: the old one goes out of service, the new one is proposed."""
+    models = {gpu.uuid: gpu.model for gpu in inventory.gpus}
+    have = {slot.name: slot for slot in slots.slots(tx, node.id)}
+    holders = slots.holders(tx, node.id)
+    wanted = {proposal.name: proposal for proposal in inventory.slots}
+    for name, slot in have.items():
+        if name not in wanted or not _same(slot, wanted[name]):
+            _take_out(tx, slot, in_use=slot.id in holders)
+    current = {slot.name for slot in slots.slots(tx, node.id)}
+    for proposal in inventory.slots:
+        if proposal.name not in current:
+            _propose(tx, node, proposal, models)
+
+
+def _same(slot: Slot, proposal: SlotProposal) -> bool:
+    return (list(slot.gpus), slot.cpus, slot.memory_mib) == (proposal.gpus, proposal.cpus, proposal.memory_mib)
+
+
+def _take_out(tx: Tx, slot: Slot, in_use: bool) -> None:
+    if in_use:
+        if slot.state == "approved":
+            slots.move(tx, slot, "quarantine", MISSING)
+    else:
+        slots.move(tx, slot, "retire", MISSING)
+
+
+def _propose(tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str]) -> None:
+    kinds = sorted({models.get(gpu, "unknown") for gpu in proposal.gpus})
+    state = "approved" if node.approve_slots else "proposed"
+    attempt = tx.savepoint()
+    made = slots.insert_slot(
+        tx,
+        node.id,
+        state,
+        name=proposal.name,
+        gpu_model=kinds[0] if len(kinds) == 1 else "+".join(kinds),
+        gpus=proposal.gpus,
+        cpus=proposal.cpus,
+        memory_mib=proposal.memory_mib,
+        numa=proposal.numa,
+    )
+    if made is None:
+        attempt.rollback()
+        log.error("a node reports GPUs that are in another slot", extra={"fields": {"node_id": node.id}})
+    else:
+        attempt.commit()
+        tx.wake("placement")

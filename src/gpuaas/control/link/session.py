@@ -1,0 +1,159 @@
+"""What each frame of a node means. Synchronous: one transaction in, answer frames out.
+
+A session is only (node id, epoch): everything else is in the store, so that any replica can take any frame.
+"""
+
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from gpuaas.control.app.nodes import signed_by
+from gpuaas.control.link import inventory
+from gpuaas.control.operations import drift, reachability
+from gpuaas.control.operations.observe import observe
+from gpuaas.control.store import events, nodes, specs, stores
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.node import Node
+from gpuaas.wire.node import (
+    MAX_SPEC_BYTES,
+    PROTOCOL,
+    Ack,
+    Fenced,
+    FromServer,
+    Heartbeat,
+    Hello,
+    Holdings,
+    Report,
+    Spec,
+    Specs,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30
+SPECS_PER_FRAME = 32
+NONCE_PREFIX = b"gpuaas-node-link:"
+
+
+@dataclass(frozen=True)
+class Session:
+    node_id: str
+    epoch: int
+    journal: str
+
+
+def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
+    """A node connects: prove the key, fence older connections, see whether it is on the same page as this store."""
+    key = nodes.public_key(tx, hello.node_id)
+    if hello.protocol != PROTOCOL:
+        return Fenced(f"this server speaks protocol {PROTOCOL}, the agent {hello.protocol}: upgrade the older one")
+    if key is None or not signed_by(key, NONCE_PREFIX + nonce.encode(), hello.signature):
+        return Fenced("unknown node, or its key does not fit: join again")
+    node = nodes.node(tx, hello.node_id, lock=True)
+    assert node is not None
+    store_id = stores.current(tx)
+    if hello.store_id == store_id and hello.revision > node.revision:
+        # The node has seen revisions that this database does not remember: it was restored from an older copy.
+        log.error("this store is older than its nodes; every node must say what it holds")
+        store_id = stores.rotate(tx)
+        node = nodes.node(tx, hello.node_id)
+        assert node is not None
+    epoch = nodes.greet(tx, node.id, msgspec.to_builtins(hello.inventory), hello.agent_version)
+    inventory.reconcile(tx, node, hello.inventory)
+    synced = hello.store_id == store_id and node.synced_store_id == store_id
+    _heard(tx, node, synced)
+    return Session(node.id, epoch, hello.journal_incarnation), Welcome(store_id, epoch, synced, LEASE_SECONDS)
+
+
+def receive(tx: Tx, session: Session, frame: Holdings | Report | Heartbeat) -> list[FromServer]:
+    if isinstance(frame, Report):
+        # Facts happened, whoever is fenced: they are recorded before anything else is looked at.
+        for fact in frame.facts:
+            events.record_fact(tx, session.node_id, session.journal, fact)
+    node = nodes.node(tx, session.node_id)
+    if node is None or node.state == "removed":
+        return [Fenced("this node was removed")]
+    if node.epoch != session.epoch or frame.epoch != session.epoch:
+        return [Fenced("a newer connection of this node is open")]
+    match frame:
+        case Heartbeat():
+            return _heartbeat(tx, node, frame)
+        case Holdings():
+            return _holdings(tx, node, frame)
+        case Report():
+            return _report(tx, node, frame)
+
+
+def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
+    """What the node has not seen yet; nothing before it has said what it holds."""
+    node = nodes.node(tx, session.node_id)
+    store_id = stores.current(tx)
+    if node is None or node.epoch != session.epoch or node.synced_store_id != store_id or node.revision <= since:
+        return None
+    batch: list[Spec] = []
+    size = 0
+    found = specs.since(tx, node.id, since, SPECS_PER_FRAME)
+    for spec in found:
+        size += len(msgspec.json.encode(spec))
+        if batch and size > MAX_SPEC_BYTES:
+            break
+        batch.append(spec)
+    cut = len(batch) < len(found) or len(found) == SPECS_PER_FRAME
+    upto = batch[-1].revision if cut else max([node.revision, *(spec.revision for spec in batch)])
+    return Specs(store_id, since, upto, batch)
+
+
+def _heartbeat(tx: Tx, node: Node, frame: Heartbeat) -> list[FromServer]:
+    store_id = stores.current(tx)
+    if frame.store_id != store_id or frame.revision > node.revision:
+        return [Fenced("the store has changed: say hello again")]
+    _heard(tx, node, synced=node.synced_store_id == store_id)
+    return [Ack(frame.seq, LEASE_SECONDS)]
+
+
+def _holdings(tx: Tx, node: Node, frame: Holdings) -> list[FromServer]:
+    store_id = stores.current(tx)
+    if frame.store_id != store_id:
+        return [Fenced("the store has changed: say hello again")]
+    if node.synced_store_id == store_id:
+        return [Ack(frame.seq)]  # said before; the answer was lost
+    for holding in sorted(frame.objects, key=lambda item: item.id):
+        drift.reconcile(tx, node.id, holding)
+    if frame.final:
+        nodes.synced(tx, node.id, store_id)
+        current = nodes.node(tx, node.id, lock=True)
+        assert current is not None
+        _heard(tx, current, synced=True)
+        tx.wake(f"node:{node.id}")
+    return [Ack(frame.seq)]
+
+
+def _report(tx: Tx, node: Node, frame: Report) -> list[FromServer]:
+    if node.synced_store_id != stores.current(tx):
+        return [Fenced("say what you hold first")]
+    for condition in sorted(frame.conditions, key=lambda item: item.id):
+        observe(tx, node.id, frame.epoch, frame.seq, condition)
+    for holding in frame.unknown:
+        drift.reconcile(tx, node.id, holding)
+    if frame.inventory is not None:
+        nodes.set_inventory(tx, node.id, msgspec.to_builtins(frame.inventory))
+        inventory.reconcile(tx, node, frame.inventory)
+    return [Ack(frame.seq)]
+
+
+def _heard(tx: Tx, node: Node, synced: bool) -> None:
+    nodes.seen(tx, node.id)
+    if not synced:
+        if node.state in ("ready", "lost"):
+            nodes.move(tx, node, "unsynced")
+    elif node.state == "joined":
+        nodes.move(tx, node, "synced")
+    elif node.state == "lost":
+        nodes.move(tx, node, "heard")
+
+
+def follow(tx: Tx, session: Session) -> None:
+    """After a node was heard again: its allocations are what they were. A transaction of its own (lock order)."""
+    reachability.follow(tx, session.node_id)

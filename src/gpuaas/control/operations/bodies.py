@@ -1,0 +1,44 @@
+"""The body of an allocation's spec, made from what the store knows."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gpuaas.control.store import allocations, keys, slots
+from gpuaas.control.store.specs import Body
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Problem
+from gpuaas.model.allocation import Allocation, ssh_port, uid_base
+from gpuaas.model.identity import SshKey
+from gpuaas.model.node import Offer
+from gpuaas.wire.node import MAX_SPEC_BYTES, AllocationBody, KeySpec, SlotSpec
+
+
+def build(tx: Tx, allocation: Allocation, offer: Offer, slot_ids: Sequence[str]) -> Body:
+    assert allocation.seat is not None
+    wanted = set(allocations.key_ids(tx, allocation.id))
+    owner_keys = [key for key in keys.keys(tx, allocation.owner_id) if key.id in wanted]
+    body = AllocationBody(
+        name=allocation.name,
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+        slots=[SlotSpec(slot.id, list(slot.gpus)) for slot in slots.by_ids(tx, list(slot_ids))],
+        cpus=offer.cpus,
+        memory_mib=offer.memory_mib,
+        seat=allocation.seat,
+        ssh_port=ssh_port(allocation.seat),
+        uid_base=uid_base(allocation.seat),
+        keys=[_key(key) for key in owner_keys],
+        restarts=allocation.restarts,
+    )
+    if len(msgspec.json.encode(body)) > MAX_SPEC_BYTES - 4096:
+        raise Problem(
+            "spec_too_large", 422, "This machine has too much to say: its spec exceeds 256 KiB.", "Use fewer keys."
+        )
+    made: Body = msgspec.to_builtins(body)
+    return made
+
+
+def _key(key: SshKey) -> KeySpec:
+    # The owner's own keys hold no lease: a lost link must not lock people out of their own machine.
+    return KeySpec(key.user_id, f"{key.type} {key.blob} {key.user_id}/{key.id}", key.fingerprint)

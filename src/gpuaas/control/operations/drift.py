@@ -1,0 +1,68 @@
+"""What a node really holds, against what the store thinks: after a restored backup, a lost store, a foreign node.
+
+Nothing is ever destroyed here. What the store does not know is kept, its slots are set aside, and a person is told.
+"""
+
+import logging
+from typing import Any
+
+from gpuaas.control.operations import release
+from gpuaas.control.store import allocations, identity, operations, slots, specs
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.operation import MACHINE
+from gpuaas.wire.node import Holding
+
+log = logging.getLogger(__name__)
+
+
+def reconcile(tx: Tx, node_id: str, holding: Holding) -> None:
+    allocation = allocations.by_id(tx, holding.id, lock=True)
+    if allocation is None or allocation.node_id != node_id:
+        if not holding.gone:
+            set_aside(tx, node_id, holding)
+    elif holding.gone:
+        if allocation.reaped_at is None:
+            _already_gone(tx, allocation)
+    elif holding.generation >= allocation.generation and allocation.reaped_at is None:
+        _catch_up(tx, allocation, holding)
+
+
+def set_aside(tx: Tx, node_id: str, holding: Holding) -> None:
+    """An object that no spec names: its slots must not be given to anybody until a person has looked."""
+    reason = f"held by {holding.id}, which this control plane does not know"
+    for slot in slots.by_ids(tx, list(holding.slots)):
+        if slot.node_id == node_id and slot.state == "approved" and slot.reason != reason:
+            slots.move(tx, slot, "quarantine", reason)
+            _tell_operators(tx, node_id, "slot.quarantined", slot=slot.id, reason=reason)
+    log.warning("unknown object on a node", extra={"fields": {"node_id": node_id, "id": holding.id}})
+
+
+def _already_gone(tx: Tx, allocation: Allocation) -> None:
+    """The node has carried out a tombstone that this (older) database does not remember."""
+    assert allocation.node_id is not None
+    _tell_operators(tx, allocation.node_id, "allocation.drift", allocation=allocation.id, found="already released")
+    if allocation.state == "unreachable":
+        allocation = allocations.move(tx, allocation, "found")
+    if allocation.state != "releasing":
+        allocation = release.bury(tx, allocation, "release")
+    release.reap(tx, allocation, [])
+
+
+def _catch_up(tx: Tx, allocation: Allocation, holding: Holding) -> None:
+    """The node has seen newer generations than this database remembers: number ours after them."""
+    assert allocation.node_id is not None
+    _tell_operators(tx, allocation.node_id, "allocation.drift", allocation=allocation.id, found=holding.generation)
+    body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
+    restarts = max(allocation.restarts, holding.restarts)
+    newer = allocations.set_(tx, allocation, generation=holding.generation + 1, restarts=restarts)
+    if body is not None:
+        body = {**body, "restarts": max(body["restarts"], holding.restarts)}
+    specs.write(tx, allocation.node_id, newer.id, newer.incarnation, newer.generation, body)
+    operation = operations.open_(tx, newer.id, MACHINE)
+    if operation:
+        operations.set_phases(tx, operation, operation.phases, generation=newer.generation)
+
+
+def _tell_operators(tx: Tx, node_id: str, action: str, **data: Any) -> None:
+    tx.audit(action, org_id=identity.platform_org_id(tx), kind="node", id=node_id, **data)

@@ -1,0 +1,116 @@
+"""What a node's report means: the projection from conditions to states, operations and the next generation."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from gpuaas.control.operations import release
+from gpuaas.control.store import allocations, operations, specs
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.lifecycle import ALLOCATION
+from gpuaas.model.operation import KINDS, MACHINE, Operation, done, reported
+from gpuaas.wire.node import Condition, Failure
+
+log = logging.getLogger(__name__)
+
+UNKNOWN_FAILURE = Failure("node_failed", "The node could not do it and gave no reason.")
+
+
+def observe(tx: Tx, node_id: str, epoch: int, seq: int, condition: Condition) -> None:
+    """Guarded by node, incarnation, generation and the order of reports: what is stale changes nothing."""
+    allocation = allocations.by_id(tx, condition.id, lock=True)
+    if allocation is None or allocation.node_id != node_id or allocation.incarnation != condition.incarnation:
+        log.warning("a node reports what it does not have", extra={"fields": {"node_id": node_id, "id": condition.id}})
+        return
+    if (epoch, seq) <= (allocation.report_epoch, allocation.report_seq):
+        return
+    if not allocation.observed <= condition.generation <= allocation.generation or allocation.reaped_at:
+        return
+    allocation = allocations.set_(tx, allocation, observed=condition.generation, report_epoch=epoch, report_seq=seq)
+    if allocation.state == "unreachable":
+        allocation = allocations.move(tx, allocation, "found")
+    operation = operations.open_(tx, allocation.id, MACHINE)
+    if operation and condition.generation >= operation.generation:
+        operation = _show_progress(tx, operation, condition)
+    else:
+        operation = None  # it asked for something newer than this report speaks of
+    if condition.generation == allocation.generation:
+        MEANING[condition.state](tx, allocation, operation, condition)
+
+
+def _show_progress(tx: Tx, operation: Operation, condition: Condition) -> Operation:
+    now = tx.now.timestamp()
+    steps = [msgspec.to_builtins(step) for step in condition.steps]
+    phases = reported(done(operation.phases, "deliver", now), steps)
+    operations.set_phases(tx, operation, phases)
+    return replace(operation, phases=phases)
+
+
+def _converging(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+    pass  # progress is shown already
+
+
+def _ready(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+    assert allocation.node_id is not None
+    specs.good(tx, allocation.node_id, allocation.id, condition.generation)
+    if ALLOCATION.next(allocation.state, "ready"):
+        allocations.move(
+            tx,
+            allocation,
+            "ready",
+            active_at=allocation.active_at or tx.now,
+            host_key=condition.host_key,
+            failure_code=None,
+            failure_message=None,
+        )
+    if operation and operation.kind != "release":
+        last = KINDS[operation.kind].last
+        operations.end(tx, operation, "succeed", phases=done(operation.phases, last, tx.now.timestamp()))
+
+
+def _failed(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+    failure = condition.failure or UNKNOWN_FAILURE
+    if operation:
+        operations.end(tx, operation, "fail", code=failure.code, message=failure.message)
+    reason: dict[str, Any] = {"failure_code": failure.code, "failure_message": failure.message}
+    match allocation.state:
+        case "provisioning":
+            release.bury(tx, allocation, "launch_failed", **reason)
+        case "restarting" if operation:
+            _restore(tx, allocation, reason)
+        case "restarting":
+            allocations.move(tx, allocation, "restart_failed", **reason)
+        case "active":
+            allocations.move(tx, allocation, "died", **reason)
+        case "failed":
+            allocations.set_(tx, allocation, **reason)
+
+
+def _restore(tx: Tx, allocation: Allocation, reason: dict[str, Any]) -> None:
+    """A failed change goes back to the last good generation, so that a poisoned spec is never tried again."""
+    assert allocation.node_id is not None
+    _, good = specs.bodies(tx, allocation.node_id, allocation.id)
+    if good is None:
+        allocations.move(tx, allocation, "restart_failed", **reason)
+        return
+    back = allocations.set_(tx, allocation, generation=allocation.generation + 1, **reason)
+    specs.write(tx, allocation.node_id, back.id, back.incarnation, back.generation, good)
+
+
+def _gone(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+    assert allocation.node_id is not None
+    body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
+    if body is None:
+        release.reap(tx, allocation, [msgspec.to_builtins(scrub) for scrub in condition.scrubs])
+
+
+MEANING: dict[str, Callable[[Tx, Allocation, Operation | None, Condition], None]] = {
+    "converging": _converging,
+    "ready": _ready,
+    "failed": _failed,
+    "gone": _gone,
+}

@@ -1,0 +1,29 @@
+"""Restart: the same machine, started anew. A counter in the spec, so that it happens once and survives any crash.
+
+deliver -> stop -> (the node's steps) -> ready
+"""
+
+from gpuaas.control.store import allocations, operations, specs
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.operation import RESTART, Operation
+
+
+def start(tx: Tx, allocation: Allocation) -> Operation:
+    assert allocation.node_id is not None
+    wanted, good = specs.bodies(tx, allocation.node_id, allocation.id)
+    body = wanted or good
+    assert body is not None
+    moved = allocations.move(
+        tx,
+        allocation,
+        "restart",
+        generation=allocation.generation + 1,
+        restarts=allocation.restarts + 1,
+        failure_code=None,
+        failure_message=None,
+    )
+    specs.write(
+        tx, allocation.node_id, moved.id, moved.incarnation, moved.generation, {**body, "restarts": moved.restarts}
+    )
+    return operations.start(tx, moved, RESTART)

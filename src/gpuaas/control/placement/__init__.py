@@ -1,0 +1,1 @@
+"""Placement: snapshot + request -> plan or refusal with every reason. Pure: no store, no clock."""

@@ -1,0 +1,47 @@
+"""Why a node or a slot cannot be used. Each filter answers None (usable) or a reason (code, message)."""
+
+from collections.abc import Callable
+
+from gpuaas.model.placement import NodeView, SlotView, Wanted
+
+Why = tuple[str, str]
+NodeFilter = Callable[[NodeView, Wanted], Why | None]
+SlotFilter = Callable[[SlotView, Wanted], Why | None]
+
+
+def other_tenants_pool(node: NodeView, wanted: Wanted) -> Why | None:
+    if node.org_id is not None and node.org_id != wanted.org_id:
+        return "other_pool", "the machine belongs to another tenant's pool"
+    return None
+
+
+def not_connected(node: NodeView, wanted: Wanted) -> Why | None:
+    if node.state != "ready":
+        return "node_not_connected", "the machine is not connected right now"
+    return None
+
+
+def not_healthy(node: NodeView, wanted: Wanted) -> Why | None:
+    return None if node.ready else ("node_not_ready", "the machine is being prepared or checked")
+
+
+def not_approved(slot: SlotView, wanted: Wanted) -> Why | None:
+    if slot.state == "quarantined":
+        return "slot_quarantined", "a slot is out of service for inspection"
+    if slot.state != "approved":
+        return "slot_not_approved", "a slot waits for an operator's approval"
+    return None
+
+
+def other_model(slot: SlotView, wanted: Wanted) -> Why | None:
+    if slot.gpu_model != wanted.gpu_model:
+        return "other_gpu_model", f"a slot has another GPU than {wanted.gpu_model or 'none'}"
+    return None
+
+
+def in_use(slot: SlotView, wanted: Wanted) -> Why | None:
+    return ("slot_in_use", "a slot is in use or being scrubbed") if slot.claimed else None
+
+
+NODE_FILTERS: tuple[NodeFilter, ...] = (other_tenants_pool, not_connected, not_healthy)
+SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use)

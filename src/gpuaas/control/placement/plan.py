@@ -1,0 +1,92 @@
+"""The plan function: all `count` machines find a place, or none does and every reason is counted."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from gpuaas.control.placement.filters import NODE_FILTERS, SLOT_FILTERS, Why
+from gpuaas.control.placement.scores import neighbours, packing
+from gpuaas.model.placement import NodeView, Plan, Reason, Seat, SlotView, Wanted
+
+
+def plan(nodes: Sequence[NodeView], wanted: Wanted) -> Plan:
+    tally = _Tally()
+    usable = [(node, free) for node in nodes if (free := _free_slots(node, wanted, tally)) is not None]
+    taken: set[str] = set()
+    seats: list[Seat] = []
+    for _ in range(wanted.count):
+        seat = _best(usable, wanted, taken, tally)
+        if seat is None:
+            return Plan((), tally.reasons(nodes, wanted, found=len(seats)))
+        seats.append(seat)
+        taken.update(slot.id for slot in seat.slots)
+    return Plan(tuple(seats))
+
+
+def _free_slots(node: NodeView, wanted: Wanted, tally: "_Tally") -> list[SlotView] | None:
+    for node_filter in NODE_FILTERS:
+        if why := node_filter(node, wanted):
+            tally.add(why, node, len(node.slots) or 1)
+            return None
+    free = []
+    for slot in node.slots:
+        for slot_filter in SLOT_FILTERS:
+            if why := slot_filter(slot, wanted):
+                tally.add(why, node)
+                break
+        else:
+            free.append(slot)
+    return free
+
+
+def _best(
+    usable: Sequence[tuple[NodeView, list[SlotView]]], wanted: Wanted, taken: set[str], tally: "_Tally"
+) -> Seat | None:
+    best: tuple[tuple[int, int, str], Seat] | None = None
+    for node, slots in usable:
+        free = [slot for slot in slots if slot.id not in taken]
+        for realisation in wanted.realisations:
+            chosen = _choose(node, free, wanted, realisation)
+            if chosen:
+                score = packing(node, free, chosen)
+                if best is None or score < best[0]:
+                    best = score, Seat(node.id, tuple(chosen), realisation)
+                break
+        else:
+            if free:
+                tally.add(("does_not_fit", "a machine has free slots, but not enough of them together"), node)
+    return best[1] if best else None
+
+
+def _choose(node: NodeView, free: list[SlotView], wanted: Wanted, realisation: str) -> list[SlotView]:
+    whole = [slot for slot in node.slots if slot.state != "retired"]
+    if realisation == "baremetal":
+        fits = len(free) == len(whole) and sum(slot.gpu_count for slot in whole) == wanted.gpu_count
+        return free if fits else []
+    if wanted.isolation == "dedicated_node" and len(free) != len(whole):
+        return []
+    chosen = neighbours(free, wanted.gpu_count)
+    if wanted.isolation == "dedicated_node" and chosen:
+        chosen = free  # the rest of the node is taken too, so that nobody else comes in
+    enough = sum(slot.cpus for slot in chosen) >= wanted.cpus and sum(s.memory_mib for s in chosen) >= wanted.memory_mib
+    return chosen if enough else []
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self._counts: Counter[Why] = Counter()
+        self._nodes: dict[Why, set[str]] = defaultdict(set)
+
+    def add(self, why: Why, node: NodeView, count: int = 1) -> None:
+        self._counts[why] += count
+        self._nodes[why].add(node.name)
+
+    def reasons(self, nodes: Sequence[NodeView], wanted: Wanted, found: int) -> tuple[Reason, ...]:
+        if not nodes:
+            return (Reason("no_nodes", "no machine has joined yet", 0),)
+        rows = [
+            Reason(code, message, count, tuple(sorted(self._nodes[code, message])))
+            for (code, message), count in self._counts.most_common()
+        ]
+        if found:
+            rows.insert(0, Reason("not_enough", f"{found} of {wanted.count} fit; it is all or none", found))
+        return tuple(rows)

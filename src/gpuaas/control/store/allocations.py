@@ -1,0 +1,143 @@
+"""Allocations. `move` is the only writer of their state."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, insert, literal, select, tuple_, update
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store import usage
+from gpuaas.control.store.rows import build, columns, many, one, unique
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Stale
+from gpuaas.kit.ids import is_id
+from gpuaas.model.allocation import SEATS_PER_NODE, Allocation
+from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
+
+
+def insert_allocation(tx: Tx, **values: Any) -> Allocation:
+    statement = insert(t.allocations).values(
+        state=ALLOCATION.initial, incarnation=1, generation=0, created_at=tx.now, **values
+    )
+    with unique():
+        row = tx.conn.execute(statement.returning(*columns(t.allocations, Allocation))).one()
+    made = build(Allocation, row)
+    _tell(tx, made, None)
+    return made
+
+
+def _select() -> Select[Any]:
+    return select(*columns(t.allocations, Allocation))
+
+
+def by_id(tx: Tx, id: str, *, lock: bool = False) -> Allocation | None:
+    statement = _select().where(t.allocations.c.id == id)
+    return one(tx.conn, statement.with_for_update() if lock else statement, Allocation)
+
+
+def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> list[Allocation]:
+    """By id, or by name among the live ones, within the projects that the caller can see."""
+    statement = _select().where(t.allocations.c.project_id.in_(project_ids))
+    if is_id(name, "al"):
+        statement = statement.where(t.allocations.c.id == name)
+    else:
+        statement = statement.where(t.allocations.c.name == name, t.allocations.c.state != "released")
+    return many(tx.conn, statement.with_for_update() if lock else statement, Allocation)
+
+
+def page(
+    tx: Tx, project_ids: list[str], *, live: bool, after: tuple[datetime, str] | None, limit: int
+) -> list[Allocation]:
+    statement = _select().where(t.allocations.c.project_id.in_(project_ids))
+    if live:
+        statement = statement.where(t.allocations.c.state != "released")
+    if after:
+        at, id = after
+        statement = statement.where(
+            tuple_(t.allocations.c.created_at, t.allocations.c.id) < tuple_(literal(at), literal(id))
+        )
+    statement = statement.order_by(t.allocations.c.created_at.desc(), t.allocations.c.id.desc()).limit(limit)
+    return many(tx.conn, statement, Allocation)
+
+
+def name_taken(tx: Tx, project_id: str, names: list[str]) -> str | None:
+    statement = select(t.allocations.c.name).where(
+        t.allocations.c.project_id == project_id, t.allocations.c.name.in_(names), t.allocations.c.state != "released"
+    )
+    return tx.conn.execute(statement.limit(1)).scalar_one_or_none()
+
+
+def queued(tx: Tx, limit: int) -> list[Allocation]:
+    statement = _select().where(t.allocations.c.state == "queued")
+    statement = statement.order_by(t.allocations.c.created_at, t.allocations.c.id).limit(limit)
+    return many(tx.conn, statement, Allocation)
+
+
+def group(tx: Tx, group_id: str) -> list[Allocation]:
+    statement = _select().where(t.allocations.c.group_id == group_id).order_by(t.allocations.c.id)
+    return many(tx.conn, statement.with_for_update(), Allocation)
+
+
+def on_node(tx: Tx, node_id: str, states: tuple[str, ...]) -> list[Allocation]:
+    statement = _select().where(t.allocations.c.node_id == node_id, t.allocations.c.state.in_(states))
+    return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(), Allocation)
+
+
+def free_seat(tx: Tx, node_id: str) -> int | None:
+    """The lowest seat of the node that no unreaped allocation has. Call it under the node's row lock."""
+    statement = select(t.allocations.c.seat).where(
+        t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)
+    )
+    taken = set(tx.conn.execute(statement).scalars())
+    return next((seat for seat in range(SEATS_PER_NODE) if seat not in taken), None)
+
+
+def move(tx: Tx, allocation: Allocation, event: str, at: datetime | None = None, **changes: Any) -> Allocation:
+    """The state that follows from the table, guarded by version; with its usage and its event, in this transaction."""
+    becomes = ALLOCATION.next(allocation.state, event)
+    if becomes is None:
+        raise Stale(f"allocation {allocation.id} is {allocation.state}: {event} means nothing there")
+    if becomes == PREVIOUS:
+        becomes = allocation.previous_state
+    changes["previous_state"] = allocation.state if becomes == "unreachable" else None
+    moved = set_(tx, allocation, state=becomes, **changes)
+    if allocation.state not in COSTING and moved.state in COSTING:
+        usage.open_(tx, moved.org_id, moved.project_id, moved.id, "allocation", moved.offer_id)
+    elif allocation.state in COSTING and moved.state not in COSTING:
+        usage.close(tx, moved.id, "allocation", at or tx.now)
+    _tell(tx, moved, allocation.state)
+    return moved
+
+
+def set_(tx: Tx, allocation: Allocation, **changes: Any) -> Allocation:
+    """Change fields of exactly the version that was read."""
+    statement = (
+        update(t.allocations)
+        .where(t.allocations.c.id == allocation.id, t.allocations.c.version == allocation.version)
+        .values(version=allocation.version + 1, **changes)
+        .returning(*columns(t.allocations, Allocation))
+    )
+    row = tx.conn.execute(statement).one_or_none()
+    if row is None:
+        raise Stale(f"allocation {allocation.id} moved")
+    tx.wake(f"allocation:{allocation.id}")
+    return build(Allocation, row)
+
+
+def key_ids(tx: Tx, allocation_id: str) -> list[str]:
+    statement = select(t.allocations.c.key_ids).where(t.allocations.c.id == allocation_id)
+    return list(tx.conn.execute(statement).scalar_one())
+
+
+def _tell(tx: Tx, allocation: Allocation, was: str | None) -> None:
+    tx.emit(
+        f"allocation.{allocation.state}",
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+        kind="allocation",
+        id=allocation.id,
+        name=allocation.name,
+        was=was,
+        state=allocation.state,
+        version=allocation.version,
+    )

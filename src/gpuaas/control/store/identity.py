@@ -1,0 +1,151 @@
+"""Orgs, projects, users, memberships."""
+
+from typing import Any
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import columns, many, one
+from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
+from gpuaas.kit.ids import is_id
+from gpuaas.model.identity import Member, Org, Project, User
+
+
+def platform_org_id(tx: Tx) -> str:
+    """The org that platform-wide audit entries belong to; made on first use."""
+    found = tx.conn.execute(select(t.orgs.c.id).where(t.orgs.c.slug == PLATFORM_ORG)).scalar_one_or_none()
+    if found:
+        return str(found)
+    made = upsert(t.orgs).values(id=tx.ids.new("og"), slug=PLATFORM_ORG, name="Platform", created_at=tx.now)
+    tx.conn.execute(made.on_conflict_do_nothing())
+    return str(tx.conn.execute(select(t.orgs.c.id).where(t.orgs.c.slug == PLATFORM_ORG)).scalar_one())
+
+
+def insert_org(tx: Tx, slug: str, name: str) -> Org | None:
+    """None when the slug is taken."""
+    row: dict[str, Any] = {"id": tx.ids.new("og"), "slug": slug, "name": name, "created_at": tx.now}
+    made = tx.conn.execute(upsert(t.orgs).values(**row).on_conflict_do_nothing().returning(t.orgs.c.id)).first()
+    return Org(**row) if made else None
+
+
+def org(tx: Tx, name: str) -> Org | None:
+    by = t.orgs.c.id if is_id(name, "og") else t.orgs.c.slug
+    return one(tx.conn, select(*columns(t.orgs, Org)).where(by == name), Org)
+
+
+def orgs_of(tx: Tx, user_id: str) -> list[tuple[Org, str]]:
+    statement = (
+        select(*columns(t.orgs, Org), t.org_members.c.role)
+        .join(t.org_members, t.org_members.c.org_id == t.orgs.c.id)
+        .where(t.org_members.c.user_id == user_id)
+        .order_by(t.orgs.c.slug)
+    )
+    return [(Org(row.id, row.slug, row.name, row.created_at), row.role) for row in tx.conn.execute(statement)]
+
+
+def org_role(tx: Tx, org_id: str, user_id: str) -> str | None:
+    statement = select(t.org_members.c.role).where(t.org_members.c.org_id == org_id, t.org_members.c.user_id == user_id)
+    return tx.conn.execute(statement).scalar_one_or_none()
+
+
+def set_org_member(tx: Tx, org_id: str, user_id: str, role: str) -> None:
+    statement = upsert(t.org_members).values(org_id=org_id, user_id=user_id, role=role)
+    tx.conn.execute(statement.on_conflict_do_update(index_elements=["org_id", "user_id"], set_={"role": role}))
+
+
+def insert_project(tx: Tx, org_id: str, slug: str, name: str) -> Project | None:
+    """None when the org has a project of that slug."""
+    row: dict[str, Any] = {"id": tx.ids.new("pj"), "org_id": org_id, "slug": slug, "name": name, "created_at": tx.now}
+    made = tx.conn.execute(upsert(t.projects).values(**row).on_conflict_do_nothing().returning(t.projects.c.id)).first()
+    return Project(**row) if made else None
+
+
+def project(tx: Tx, project_id: str) -> Project | None:
+    return one(tx.conn, select(*columns(t.projects, Project)).where(t.projects.c.id == project_id), Project)
+
+
+def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
+    """Projects a user can see, with the role there: by membership, or as tenant_admin of the org."""
+    role = t.memberships.c.role.label("member_role")
+    admin = (t.org_members.c.role == "tenant_admin").label("tenant_admin")
+    statement = (
+        select(*columns(t.projects, Project), role, admin)
+        .outerjoin(
+            t.memberships,
+            (t.memberships.c.project_id == t.projects.c.id) & (t.memberships.c.user_id == user_id),
+        )
+        .outerjoin(
+            t.org_members,
+            (t.org_members.c.org_id == t.projects.c.org_id) & (t.org_members.c.user_id == user_id),
+        )
+        .where(t.memberships.c.user_id.is_not(None) | (t.org_members.c.role == "tenant_admin"))
+        .order_by(t.projects.c.slug, t.projects.c.id)
+    )
+    return [
+        (
+            Project(row.id, row.org_id, row.slug, row.name, row.created_at),
+            "admin" if row.tenant_admin else row.member_role,
+        )
+        for row in tx.conn.execute(statement)
+    ]
+
+
+def members(tx: Tx, project_id: str) -> list[Member]:
+    statement = (
+        select(
+            t.memberships.c.project_id, t.memberships.c.user_id, t.users.c.email, t.users.c.name, t.memberships.c.role
+        )
+        .join(t.users, t.users.c.id == t.memberships.c.user_id)
+        .where(t.memberships.c.project_id == project_id)
+        .order_by(t.users.c.email)
+    )
+    return many(tx.conn, statement, Member)
+
+
+def set_member(tx: Tx, project_id: str, user_id: str, role: str) -> None:
+    statement = upsert(t.memberships).values(project_id=project_id, user_id=user_id, role=role, created_at=tx.now)
+    tx.conn.execute(statement.on_conflict_do_update(index_elements=["project_id", "user_id"], set_={"role": role}))
+
+
+def remove_member(tx: Tx, project_id: str, user_id: str) -> bool:
+    statement = delete(t.memberships).where(
+        t.memberships.c.project_id == project_id, t.memberships.c.user_id == user_id
+    )
+    return tx.conn.execute(statement).rowcount == 1
+
+
+def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User | None:
+    """None when the address is taken."""
+    row: dict[str, Any] = {
+        "id": tx.ids.new("us"),
+        "email": email.lower(),
+        "name": name,
+        "platform_role": platform_role,
+        "created_at": tx.now,
+    }
+    statement = upsert(t.users).values(**row, password_hash=password_hash).on_conflict_do_nothing()
+    made = tx.conn.execute(statement.returning(t.users.c.id)).first()
+    return User(**row, disabled_at=None) if made else None
+
+
+def user(tx: Tx, name: str) -> User | None:
+    """By id or by address."""
+    by = t.users.c.id if is_id(name, "us") else t.users.c.email
+    wanted = name if is_id(name, "us") else name.lower()
+    return one(tx.conn, select(*columns(t.users, User)).where(by == wanted), User)
+
+
+def users(tx: Tx) -> list[User]:
+    return many(tx.conn, select(*columns(t.users, User)).order_by(t.users.c.email).limit(1000), User)
+
+
+def password_hash(tx: Tx, email: str) -> tuple[User, str | None] | None:
+    row = tx.conn.execute(
+        select(*columns(t.users, User), t.users.c.password_hash).where(t.users.c.email == email.lower())
+    ).one_or_none()
+    if row is None:
+        return None
+    values = dict(row._mapping)
+    stored = values.pop("password_hash")
+    return User(**values), stored

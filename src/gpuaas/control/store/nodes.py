@@ -1,0 +1,153 @@
+"""Nodes of the fleet and their join tokens."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Select, insert, select, update
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import columns, many, one, unique
+from gpuaas.control.store.tokens import digest
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Stale
+from gpuaas.kit.ids import is_id
+from gpuaas.model.lifecycle import NODE
+from gpuaas.model.node import Node
+
+
+def insert_join_token(
+    tx: Tx, created_by: str, org_id: str | None, approve_slots: bool, lifetime: timedelta
+) -> tuple[str, str, datetime]:
+    secret = "gpj_" + tx.ids.secret()
+    token_id, expires_at = tx.ids.new("jt"), tx.now + lifetime
+    tx.conn.execute(
+        insert(t.join_tokens).values(
+            id=token_id,
+            hash=digest(secret),
+            org_id=org_id,
+            approve_slots=approve_slots,
+            created_by=created_by,
+            created_at=tx.now,
+            expires_at=expires_at,
+        )
+    )
+    return token_id, secret, expires_at
+
+
+def use_join_token(tx: Tx, secret: str) -> tuple[str | None, bool, str] | None:
+    """(org_id, approve_slots, created_by), once; None when it is unknown, used or expired."""
+    statement = (
+        update(t.join_tokens)
+        .where(
+            t.join_tokens.c.hash == digest(secret),
+            t.join_tokens.c.used_at.is_(None),
+            t.join_tokens.c.expires_at > tx.now,
+        )
+        .values(used_at=tx.now)
+        .returning(t.join_tokens.c.org_id, t.join_tokens.c.approve_slots, t.join_tokens.c.created_by)
+    )
+    row = tx.conn.execute(statement).one_or_none()
+    return None if row is None else (row.org_id, row.approve_slots, row.created_by)
+
+
+def insert_node(tx: Tx, name: str, org_id: str | None, public_key: str, approve_slots: bool) -> Node:
+    node_id = tx.ids.new("nd")
+    statement = insert(t.nodes).values(
+        id=node_id,
+        name=name,
+        org_id=org_id,
+        public_key=public_key,
+        state=NODE.initial,
+        approve_slots=approve_slots,
+        created_at=tx.now,
+    )
+    with unique():
+        tx.conn.execute(statement)
+    found = node(tx, node_id)
+    assert found is not None
+    return found
+
+
+def _select() -> Select[Any]:
+    return select(*columns(t.nodes, Node))
+
+
+def node(tx: Tx, name: str, *, lock: bool = False) -> Node | None:
+    """By id, or by name among the live ones."""
+    if is_id(name, "nd"):
+        statement = _select().where(t.nodes.c.id == name)
+    else:
+        statement = _select().where(t.nodes.c.name == name, t.nodes.c.state != "removed")
+    return one(tx.conn, statement.with_for_update() if lock else statement, Node)
+
+
+def public_key(tx: Tx, node_id: str) -> str | None:
+    statement = select(t.nodes.c.public_key).where(t.nodes.c.id == node_id, t.nodes.c.state != "removed")
+    return tx.conn.execute(statement).scalar_one_or_none()
+
+
+def by_public_key(tx: Tx, public_key: str) -> Node | None:
+    return one(tx.conn, _select().where(t.nodes.c.public_key == public_key, t.nodes.c.state != "removed"), Node)
+
+
+def nodes(tx: Tx) -> list[Node]:
+    return many(tx.conn, _select().where(t.nodes.c.state != "removed").order_by(t.nodes.c.name), Node)
+
+
+def greet(tx: Tx, node_id: str, inventory: dict[str, Any], agent_version: str) -> int:
+    """A new connection: everything an older one still says is fenced from here on."""
+    statement = (
+        update(t.nodes)
+        .where(t.nodes.c.id == node_id)
+        .values(epoch=t.nodes.c.epoch + 1, inventory=inventory, agent_version=agent_version)
+        .returning(t.nodes.c.epoch)
+    )
+    return int(tx.conn.execute(statement).scalar_one())
+
+
+def set_inventory(tx: Tx, node_id: str, inventory: dict[str, Any]) -> None:
+    tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(inventory=inventory))
+
+
+def seen(tx: Tx, node_id: str) -> None:
+    tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(last_seen_at=tx.now))
+
+
+def synced(tx: Tx, node_id: str, store_id: str) -> None:
+    tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(synced_store_id=store_id))
+
+
+def move(tx: Tx, node: Node, event: str) -> None:
+    """The only writer of a node's state."""
+    becomes = NODE.next(node.state, event)
+    if becomes is None:
+        raise Stale(f"node {node.id} is {node.state}: {event} means nothing there")
+    statement = update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.state == node.state).values(state=becomes)
+    if tx.conn.execute(statement).rowcount != 1:
+        raise Stale(f"node {node.id} moved")
+    tx.wake("placement")
+
+
+def silent_since(tx: Tx, before: datetime) -> list[Node]:
+    """Nodes thought ready that have not been heard since; rows that another replica works on are left to it."""
+    statement = _select().where(
+        t.nodes.c.state == "ready", (t.nodes.c.last_seen_at < before) | t.nodes.c.last_seen_at.is_(None)
+    )
+    return many(tx.conn, statement.with_for_update(skip_locked=True), Node)
+
+
+def with_allocations_out_of_step(tx: Tx, may_be_lost: tuple[str, ...]) -> list[str]:
+    """Lost nodes with allocations that look alive, ready nodes with allocations that look lost."""
+    node, allocation = t.nodes.c, t.allocations.c
+    kept = allocation.active_at.is_not(None) | (allocation.state != "failed")
+    statement = (
+        select(node.id)
+        .join(t.allocations, allocation.node_id == node.id)
+        .where(
+            ((node.state == "lost") & allocation.state.in_(may_be_lost) & kept)
+            | ((node.state == "ready") & (allocation.state == "unreachable"))
+        )
+        .distinct()
+        .order_by(node.id)
+    )
+    return list(tx.conn.execute(statement).scalars())

@@ -1,0 +1,135 @@
+"""Operations and their phases. `end` is the only writer of their state."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, insert, literal, select, tuple_, update
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import columns, many, one
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Stale
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.lifecycle import OPERATION
+from gpuaas.model.operation import Kind, Operation, failed, fresh_phases
+
+Phases = list[dict[str, Any]]
+
+
+def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
+    """A new operation for the allocation's wanted generation. Whatever is open on the facet is superseded."""
+    current = open_(tx, allocation.id, kind.facet)
+    if current:
+        end(tx, current, "supersede", message=f"superseded by {kind.name}")
+    operation = Operation(
+        id=tx.ids.new("op"),
+        kind=kind.name,
+        facet=kind.facet,
+        org_id=allocation.org_id,
+        project_id=allocation.project_id,
+        allocation_id=allocation.id,
+        state=OPERATION.initial,
+        generation=allocation.generation,
+        phases=fresh_phases(kind, tx.now.timestamp()),
+        failure_code=None,
+        failure_message=None,
+        created_by=tx.actor,
+        created_at=tx.now,
+        finished_at=None,
+        correlation_id=tx.correlation_id,
+    )
+    tx.conn.execute(insert(t.operations).values(**operation.__dict__))
+    _tell(tx, operation, "operation.started")
+    return operation
+
+
+def _select() -> Select[Any]:
+    return select(*columns(t.operations, Operation))
+
+
+def by_id(tx: Tx, id: str) -> Operation | None:
+    return one(tx.conn, _select().where(t.operations.c.id == id), Operation)
+
+
+def open_(tx: Tx, allocation_id: str, facet: str) -> Operation | None:
+    statement = _select().where(
+        t.operations.c.allocation_id == allocation_id, t.operations.c.facet == facet, t.operations.c.state == "running"
+    )
+    return one(tx.conn, statement, Operation)
+
+
+def page(
+    tx: Tx, project_ids: list[str], allocation_id: str | None, after: tuple[datetime, str] | None, limit: int
+) -> list[Operation]:
+    statement = _select().where(t.operations.c.project_id.in_(project_ids))
+    if allocation_id:
+        statement = statement.where(t.operations.c.allocation_id == allocation_id)
+    if after:
+        at, id = after
+        statement = statement.where(
+            tuple_(t.operations.c.created_at, t.operations.c.id) < tuple_(literal(at), literal(id))
+        )
+    return many(
+        tx.conn,
+        statement.order_by(t.operations.c.created_at.desc(), t.operations.c.id.desc()).limit(limit),
+        Operation,
+    )
+
+
+def set_phases(tx: Tx, operation: Operation, phases: Phases, generation: int | None = None) -> None:
+    if phases == operation.phases and generation is None:
+        return
+    values: dict[str, Any] = {"phases": phases}
+    if generation is not None:
+        values["generation"] = generation
+    tx.conn.execute(
+        update(t.operations)
+        .where(t.operations.c.id == operation.id, t.operations.c.state == "running")
+        .values(**values)
+    )
+    tx.wake(f"operation:{operation.id}")
+
+
+def end(
+    tx: Tx,
+    operation: Operation,
+    event: str,
+    *,
+    code: str | None = None,
+    message: str = "",
+    phases: Phases | None = None,
+) -> None:
+    becomes = OPERATION.next(operation.state, event)
+    if becomes is None:
+        raise Stale(f"operation {operation.id} is {operation.state}")
+    phases = phases if phases is not None else operation.phases
+    if becomes != "succeeded":
+        phases = failed(phases, tx.now.timestamp(), message)
+    statement = (
+        update(t.operations)
+        .where(t.operations.c.id == operation.id, t.operations.c.state == operation.state)
+        .values(
+            state=becomes,
+            phases=phases,
+            finished_at=tx.now,
+            failure_code=code if becomes == "failed" else None,
+            failure_message=message if becomes != "succeeded" else None,
+        )
+    )
+    if tx.conn.execute(statement).rowcount != 1:
+        raise Stale(f"operation {operation.id} ended")
+    tx.wake(f"operation:{operation.id}")
+    _tell(tx, operation, f"operation.{becomes}", message)
+
+
+def _tell(tx: Tx, operation: Operation, type: str, message: str = "") -> None:
+    tx.emit(
+        type,
+        org_id=operation.org_id,
+        project_id=operation.project_id,
+        kind="operation",
+        id=operation.id,
+        operation=operation.kind,
+        allocation_id=operation.allocation_id,
+        message=message,
+    )

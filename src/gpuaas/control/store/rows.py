@@ -1,0 +1,55 @@
+"""Rows out of the database, as frozen dataclasses."""
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeVar
+
+from sqlalchemy import Column, Connection, Select, Table
+from sqlalchemy.exc import IntegrityError
+
+from gpuaas.kit.errors import Taken
+
+UNIQUE_VIOLATION = "23505"
+
+R = TypeVar("R")
+
+
+@contextmanager
+def unique() -> Iterator[None]:
+    """A unique constraint that says no becomes Taken; the transaction is over then."""
+    try:
+        yield
+    except IntegrityError as error:
+        if getattr(error.orig, "sqlstate", None) == UNIQUE_VIOLATION:
+            raise Taken(str(error.orig)) from error
+        raise
+
+
+@cache
+def columns(table: Table, kind: type[Any]) -> tuple[Column[Any], ...]:
+    """The columns of `table` that the dataclass names, in its order."""
+    return tuple(table.c[field.name] for field in dataclasses.fields(kind))
+
+
+@cache
+def _tuples(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind) if str(f.type).startswith("tuple"))
+
+
+def build(kind: type[R], row: Any) -> R:
+    values = dict(row._mapping)
+    anything: Any = kind
+    for name in _tuples(anything):
+        values[name] = tuple(values[name])
+    return kind(**values)
+
+
+def one(conn: Connection, statement: Select[Any], kind: type[R]) -> R | None:
+    row = conn.execute(statement).one_or_none()
+    return None if row is None else build(kind, row)
+
+
+def many(conn: Connection, statement: Select[Any], kind: type[R]) -> list[R]:
+    return [build(kind, row) for row in conn.execute(statement)]

@@ -1,0 +1,106 @@
+"""Slots, the GPUs in them, and the snapshot that placement plans over."""
+
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import delete, exists, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import columns, many
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Stale
+from gpuaas.model.lifecycle import SLOT
+from gpuaas.model.node import Slot
+from gpuaas.model.placement import NodeView, SlotView
+
+
+def insert_slot(tx: Tx, node_id: str, state: str, **values: Any) -> str | None:
+    """None when one of its GPUs is in another slot already."""
+    slot_id = tx.ids.new("sl")
+    tx.conn.execute(insert(t.slots).values(id=slot_id, node_id=node_id, state=state, created_at=tx.now, **values))
+    for gpu in sorted(values["gpus"]):
+        made = tx.conn.execute(
+            upsert(t.slot_gpus).values(gpu=gpu, slot_id=slot_id).on_conflict_do_nothing().returning(t.slot_gpus.c.gpu)
+        ).first()
+        if made is None:
+            return None
+    return slot_id
+
+
+def slots(tx: Tx, node_id: str) -> list[Slot]:
+    statement = select(*columns(t.slots, Slot)).where(t.slots.c.node_id == node_id, t.slots.c.state != "retired")
+    return many(tx.conn, statement.order_by(t.slots.c.name), Slot)
+
+
+def by_ids(tx: Tx, slot_ids: list[str]) -> list[Slot]:
+    statement = select(*columns(t.slots, Slot)).where(t.slots.c.id.in_(slot_ids))
+    return many(tx.conn, statement.order_by(t.slots.c.id), Slot)
+
+
+def holders(tx: Tx, node_id: str) -> dict[str, str]:
+    """Which allocation holds which slot."""
+    statement = (
+        select(t.claims.c.slot_id, t.claims.c.allocation_id)
+        .join(t.slots, t.slots.c.id == t.claims.c.slot_id)
+        .where(t.slots.c.node_id == node_id, t.claims.c.state != "freed")
+    )
+    return {row.slot_id: row.allocation_id for row in tx.conn.execute(statement)}
+
+
+def move(tx: Tx, slot: Slot, event: str, reason: str = "") -> None:
+    """The only writer of a slot's state."""
+    becomes = SLOT.next(slot.state, event)
+    if becomes is None:
+        raise Stale(f"slot {slot.id} is {slot.state}: {event} means nothing there")
+    statement = (
+        update(t.slots)
+        .where(t.slots.c.id == slot.id, t.slots.c.state == slot.state)
+        .values(state=becomes, reason=reason)
+    )
+    if tx.conn.execute(statement).rowcount != 1:
+        raise Stale(f"slot {slot.id} moved")
+    if becomes == "retired":
+        tx.conn.execute(delete(t.slot_gpus).where(t.slot_gpus.c.slot_id == slot.id))
+    tx.wake("placement")
+
+
+def snapshot(tx: Tx) -> list[NodeView]:
+    """Every live node with its slots, as placement sees them."""
+    claimed = exists().where(t.claims.c.slot_id == t.slots.c.id, t.claims.c.state != "freed").label("claimed")
+    rows = tx.conn.execute(
+        select(*columns(t.slots, Slot), claimed).where(t.slots.c.state != "retired").order_by(t.slots.c.id)
+    )
+    by_node: dict[str, list[SlotView]] = defaultdict(list)
+    for row in rows:
+        by_node[row.node_id].append(
+            SlotView(
+                row.id,
+                row.node_id,
+                row.gpu_model,
+                len(row.gpus),
+                tuple(row.gpus),
+                row.cpus,
+                row.memory_mib,
+                row.numa,
+                row.state,
+                row.claimed,
+            )
+        )
+    inventory = t.nodes.c.inventory
+    nodes = tx.conn.execute(
+        select(
+            t.nodes.c.id,
+            t.nodes.c.name,
+            t.nodes.c.org_id,
+            t.nodes.c.state,
+            inventory["ready"].as_boolean().label("ready"),
+            inventory["reason"].as_string().label("reason"),
+        )
+        .where(t.nodes.c.state != "removed")
+        .order_by(t.nodes.c.id)
+    )
+    return [
+        NodeView(n.id, n.name, n.org_id, n.state, bool(n.ready), n.reason or "", tuple(by_node.get(n.id, ())))
+        for n in nodes
+    ]

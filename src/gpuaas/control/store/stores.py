@@ -1,0 +1,33 @@
+"""The identity of this database. Nodes compare it: another id means that what they hold must be told first."""
+
+from sqlalchemy import insert, select, update
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.transaction import Tx, fingerprint
+
+
+def ensure(tx: Tx) -> str:
+    """The store's id; a new one when this database is a copy or was restored from a backup."""
+    current = fingerprint(tx.conn)
+    row = tx.conn.execute(select(t.store.c.id, t.store.c.fingerprint).with_for_update()).one_or_none()
+    if row is None:
+        new = tx.ids.new("st")
+        tx.conn.execute(insert(t.store).values(id=new, fingerprint=current))
+        return new
+    if row.fingerprint != current:
+        return rotate(tx)
+    return str(row.id)
+
+
+def current(tx: Tx) -> str:
+    return str(tx.conn.execute(select(t.store.c.id)).scalar_one())
+
+
+def rotate(tx: Tx) -> str:
+    """Every node must say what it holds before this store may place anything on it again."""
+    new = tx.ids.new("st")
+    tx.conn.execute(update(t.store).values(id=new, fingerprint=fingerprint(tx.conn)))
+    tx.conn.execute(
+        update(t.nodes).where(t.nodes.c.state.in_(("ready", "lost"))).values(state="joined", synced_store_id=None)
+    )
+    return new

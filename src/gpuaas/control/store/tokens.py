@@ -1,0 +1,78 @@
+"""API tokens. Only a hash is kept: 256 random bits need no slow hash."""
+
+import hashlib
+from datetime import datetime, timedelta
+
+from sqlalchemy import insert, select, update
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import columns, many
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.identity import Caller, Token
+
+USED_RESOLUTION = timedelta(minutes=1)  # `last_used_at` is written at most this often
+
+
+def digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def insert_token(tx: Tx, user_id: str, name: str, scopes: tuple[str, ...], expires_at: datetime) -> tuple[Token, str]:
+    """The token and its secret, which is shown once and kept nowhere."""
+    secret = "gpt_" + tx.ids.secret()
+    token = Token(tx.ids.new("tk"), user_id, name, scopes, tx.now, expires_at, None, None)
+    tx.conn.execute(
+        insert(t.tokens).values(
+            id=token.id,
+            user_id=user_id,
+            name=name,
+            hash=digest(secret),
+            scopes=list(scopes),
+            created_at=tx.now,
+            expires_at=expires_at,
+        )
+    )
+    return token, secret
+
+
+def caller(tx: Tx, secret: str) -> Caller | None:
+    """Who holds this secret, if it is valid right now."""
+    row = tx.conn.execute(
+        select(
+            t.tokens.c.id,
+            t.tokens.c.scopes,
+            t.tokens.c.last_used_at,
+            t.users.c.id.label("user_id"),
+            t.users.c.email,
+            t.users.c.name,
+            t.users.c.platform_role,
+        )
+        .join(t.users, t.users.c.id == t.tokens.c.user_id)
+        .where(
+            t.tokens.c.hash == digest(secret),
+            t.tokens.c.revoked_at.is_(None),
+            t.tokens.c.expires_at > tx.now,
+            t.users.c.disabled_at.is_(None),
+        )
+    ).one_or_none()
+    if row is None:
+        return None
+    if row.last_used_at is None or tx.now - row.last_used_at > USED_RESOLUTION:
+        tx.conn.execute(update(t.tokens).where(t.tokens.c.id == row.id).values(last_used_at=tx.now))
+    return Caller(row.user_id, row.email, row.name, row.platform_role, row.id, tuple(row.scopes))
+
+
+def tokens(tx: Tx, user_id: str) -> list[Token]:
+    statement = select(*columns(t.tokens, Token)).where(
+        t.tokens.c.user_id == user_id, t.tokens.c.revoked_at.is_(None), t.tokens.c.expires_at > tx.now
+    )
+    return many(tx.conn, statement.order_by(t.tokens.c.created_at), Token)
+
+
+def revoke(tx: Tx, user_id: str, token_id: str) -> bool:
+    statement = (
+        update(t.tokens)
+        .where(t.tokens.c.id == token_id, t.tokens.c.user_id == user_id, t.tokens.c.revoked_at.is_(None))
+        .values(revoked_at=tx.now)
+    )
+    return tx.conn.execute(statement).rowcount == 1

@@ -1,0 +1,205 @@
+"""One transaction: what it did, who asked, and what everybody is told when it commits.
+
+Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
+that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
+taken in this order everywhere: allocation, slots, node, project counter, org counter.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Engine, NestedTransaction, create_engine, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from gpuaas.control.store import tables as t
+from gpuaas.kit.clock import Clock, SystemClock
+from gpuaas.kit.errors import Problem
+from gpuaas.kit.ids import Ids
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SYSTEM = "system"
+PLATFORM_ORG = "platform"  # slug of the org that platform-wide audit entries belong to
+CHANNEL = "gpuaas"
+RETRIED = {"40001", "40P01"}  # serialization failure, deadlock: nothing happened, run it again
+ATTEMPTS = 5
+
+
+@dataclass
+class Tx:
+    conn: Connection
+    now: datetime
+    ids: Ids
+    actor: str = SYSTEM
+    correlation_id: str | None = None
+    authorized: set[str] = field(default_factory=set)
+    topics: set[str] = field(default_factory=set)
+    _events: list[dict[str, Any]] = field(default_factory=list)
+    _audit: list[dict[str, Any]] = field(default_factory=list)
+
+    def emit(self, type: str, *, org_id: str, project_id: str, kind: str, id: str, **data: Any) -> None:
+        """One event in the project's feed."""
+        self._events.append(
+            {
+                "org_id": org_id,
+                "project_id": project_id,
+                "type": type,
+                "object_kind": kind,
+                "object_id": id,
+                "actor": self.actor,
+                "data": data,
+                "at": self.now,
+                "correlation_id": self.correlation_id,
+            }
+        )
+
+    def audit(
+        self, action: str, *, org_id: str, kind: str, id: str, project_id: str | None = None, **data: Any
+    ) -> None:
+        """One entry in the org's audit chain: exactly one per mutation."""
+        self._audit.append(
+            {
+                "org_id": org_id,
+                "project_id": project_id,
+                "action": action,
+                "object_kind": kind,
+                "object_id": id,
+                "actor": self.actor,
+                "data": data,
+                "at": self.now,
+                "correlation_id": self.correlation_id,
+            }
+        )
+
+    def wake(self, topic: str) -> None:
+        """Tell listeners after the commit that there is something to look at. A hint: the truth is in the tables."""
+        self.topics.add(topic)
+
+    def savepoint(self) -> NestedTransaction:
+        """For an attempt that may be taken back without giving up the whole transaction."""
+        return self.conn.begin_nested()
+
+    def flush(self) -> None:
+        for project_id in sorted({event["project_id"] for event in self._events}):
+            self._write_events(project_id, [event for event in self._events if event["project_id"] == project_id])
+        for org_id in sorted({entry["org_id"] for entry in self._audit}):
+            self._write_audit(org_id, [entry for entry in self._audit if entry["org_id"] == org_id])
+        self._events, self._audit = [], []
+
+    def _write_events(self, project_id: str, rows: list[dict[str, Any]]) -> None:
+        counter = (
+            update(t.projects)
+            .where(t.projects.c.id == project_id)
+            .values(event_seq=t.projects.c.event_seq + len(rows))
+            .returning(t.projects.c.event_seq)
+        )
+        last = self.conn.execute(counter).scalar_one()
+        first = last - len(rows) + 1
+        self.conn.execute(insert(t.events), [{**row, "seq": first + n} for n, row in enumerate(rows)])
+        self.wake(f"project:{project_id}")
+
+    def _write_audit(self, org_id: str, rows: list[dict[str, Any]]) -> None:
+        seq, digest = self.conn.execute(
+            select(t.orgs.c.audit_seq, t.orgs.c.audit_hash).where(t.orgs.c.id == org_id).with_for_update()
+        ).one()
+        for row in rows:
+            seq += 1
+            row["seq"] = seq
+            digest = audit_hash(digest, row)
+            row["hash"] = digest
+        self.conn.execute(insert(t.audit), rows)
+        self.conn.execute(update(t.orgs).where(t.orgs.c.id == org_id).values(audit_seq=seq, audit_hash=digest))
+
+
+AUDITED = ("org_id", "seq", "project_id", "actor", "action", "object_kind", "object_id", "data", "at", "correlation_id")
+
+
+def audit_hash(previous: bytes, row: dict[str, Any]) -> bytes:
+    """The link of the chain: every field of the entry, and the hash of the one before."""
+    content = {name: row[name] for name in AUDITED} | {"at": row["at"].timestamp()}
+    return hashlib.sha256(bytes(previous) + msgspec.json.encode(content, order="sorted")).digest()
+
+
+class Store:
+    """An engine plus the seams that a simulation replaces."""
+
+    def __init__(self, engine: Engine, clock: Clock | None = None, ids: Ids | None = None) -> None:
+        self.engine = engine
+        self.clock = clock or SystemClock()
+        self.ids = ids or Ids()
+
+    def transact(
+        self, work: Callable[..., T], *args: Any, actor: str = SYSTEM, correlation_id: str | None = None, **kwargs: Any
+    ) -> T:
+        """Run `work(tx, ...)` in one transaction; wake listeners once it is committed."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                with self.engine.connect() as conn:
+                    with conn.begin():
+                        tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id)
+                        result = work(tx, *args, **kwargs)
+                        tx.flush()
+                    self._notify(conn, tx.topics)
+                return result
+            except OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) not in RETRIED:
+                    raise _unavailable(error) from error
+                if attempt == ATTEMPTS:
+                    raise Problem(
+                        "busy", 503, "The store was too busy with the same objects.", "Try again.", detail=str(error)
+                    ) from error
+                log.info("transaction runs again", extra={"fields": {"attempt": attempt}})
+        raise AssertionError("unreachable")
+
+    def _notify(self, conn: Connection, topics: set[str]) -> None:
+        # After the commit, in a transaction without writes: NOTIFY inside the writing one would make every commit
+        # of the database wait for one lock. Lost with a crash, which is fine: topics are hints.
+        if not topics:
+            return
+        try:
+            with conn.begin():
+                for topic in sorted(topics):
+                    conn.execute(select(func.pg_notify(CHANNEL, topic)))
+        except DBAPIError as error:
+            log.warning("a wake-up was lost: %s", error)
+
+
+def _unavailable(error: OperationalError) -> Problem:
+    return Problem(
+        "store_unavailable",
+        503,
+        "The database did not answer.",
+        "Try again in a moment; nothing was changed.",
+        detail=str(error.orig),
+        extra={"retry_after": 1},
+    )
+
+
+def connect(url: str, *, pool_size: int = 10) -> Engine:
+    """psycopg 3 over SQLAlchemy Core. Statements that wait for a lock give up after a while and are run again."""
+    return create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=10,
+        pool_pre_ping=False,
+        pool_use_lifo=True,
+        connect_args={"options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"},
+    )
+
+
+def fingerprint(conn: Connection) -> str:
+    """Names the physical database. A dump, a clone, a promoted replica and a point-in-time restore all differ."""
+    row = conn.execute(
+        text(
+            "SELECT (SELECT system_identifier FROM pg_control_system()), "
+            "(SELECT timeline_id FROM pg_control_checkpoint()), "
+            "(SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+    ).one()
+    return ":".join(str(part) for part in row)

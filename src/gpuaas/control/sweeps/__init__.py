@@ -1,0 +1,1 @@
+"""Background loops: intended against actual. One function over short transactions each, safe on every replica."""

@@ -1,0 +1,62 @@
+"""Structured logs: one JSON object per line on stderr, carrying the ids of the work in progress."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+# The ids that an incident is explained with; every line names those that are known.
+FIELDS = (
+    "correlation_id",
+    "org_id",
+    "project_id",
+    "allocation_id",
+    "operation_id",
+    "node_id",
+    "app_instance_id",
+    "operating_mode",
+    "control_plane_scope",
+    "runtime_backend",
+)
+_bound: ContextVar[dict[str, str] | None] = ContextVar("log_fields", default=None)
+
+
+@contextmanager
+def bound(**fields: str | None) -> Iterator[None]:
+    """Every line logged inside carries these fields."""
+    merged = {**(_bound.get() or {}), **{k: v for k, v in fields.items() if v is not None}}
+    token = _bound.set(merged)
+    try:
+        yield
+    finally:
+        _bound.reset(token)
+
+
+class _JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **(_bound.get() or {}),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def setup(level: str = "INFO") -> None:
+    import time
+
+    handler = logging.StreamHandler(sys.stderr)
+    formatter = _JsonLines()
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    for chatty in ("httpx", "httpcore", "websockets", "alembic", "uvicorn.access"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,0 +1,75 @@
+"""People, what they belong to, and what they prove themselves with."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class Org:
+    id: str
+    slug: str
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Project:
+    id: str
+    org_id: str
+    slug: str
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class User:
+    id: str
+    email: str
+    name: str
+    platform_role: str | None
+    created_at: datetime
+    disabled_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Member:
+    project_id: str
+    user_id: str
+    email: str
+    name: str
+    role: str
+
+
+@dataclass(frozen=True)
+class Token:
+    id: str
+    user_id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    expires_at: datetime
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+@dataclass(frozen=True)
+class SshKey:
+    id: str
+    user_id: str
+    name: str
+    type: str
+    blob: str
+    fingerprint: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who is asking, proven by a token."""
+
+    user_id: str
+    email: str
+    name: str
+    platform_role: str | None
+    token_id: str
+    scopes: tuple[str, ...]

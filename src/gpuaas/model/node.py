@@ -1,0 +1,51 @@
+"""Machines of the fleet, the parts of them that can be given out, and what is sold."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Node:
+    id: str
+    name: str
+    org_id: str | None
+    state: str
+    epoch: int
+    revision: int
+    synced_store_id: str | None
+    approve_slots: bool
+    inventory: dict[str, Any] | None
+    agent_version: str
+    created_at: datetime
+    last_seen_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Slot:
+    id: str
+    node_id: str
+    name: str
+    gpu_model: str
+    gpus: tuple[str, ...]
+    cpus: int
+    memory_mib: int
+    numa: int
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Offer:
+    id: str
+    slug: str
+    name: str
+    gpu_model: str
+    gpu_count: int
+    cpus: int
+    memory_mib: int
+    isolation: str
+    realisations: tuple[str, ...]
+    price_micros_per_hour: int
+    enabled: bool
+    created_at: datetime

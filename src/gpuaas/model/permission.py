@@ -1,0 +1,89 @@
+"""Who may do what: one table, role x action. A route whose action is not in it does not start.
+
+Scopes: `project` roles come from memberships (a tenant_admin is admin of every project of the org), `org` roles from
+org membership, `platform` roles from the user, `self` needs only a valid token, `public` needs nothing.
+Platform roles give no right on tenants' objects.
+"""
+
+from dataclasses import dataclass
+
+VIEWER, EDITOR, ADMIN = "viewer", "editor", "admin"
+PROJECT_ROLES = (VIEWER, EDITOR, ADMIN)
+TENANT_MEMBER, TENANT_ADMIN = "tenant_member", "tenant_admin"
+ORG_ROLES = (TENANT_MEMBER, TENANT_ADMIN)
+PLATFORM_ADMIN, PLATFORM_OPS = "platform_admin", "platform_ops"
+PLATFORM_ROLES = (PLATFORM_OPS, PLATFORM_ADMIN)
+
+
+@dataclass(frozen=True)
+class Permission:
+    scope: str
+    roles: frozenset[str] = frozenset()
+
+
+def _project(*roles: str) -> Permission:
+    return Permission("project", frozenset(roles))
+
+
+def _org(*roles: str) -> Permission:
+    return Permission("org", frozenset(roles))
+
+
+def _platform(*roles: str) -> Permission:
+    return Permission("platform", frozenset(roles))
+
+
+ANY_MEMBER = _project(VIEWER, EDITOR, ADMIN)
+WORKERS = _project(EDITOR, ADMIN)
+LEADS = _project(ADMIN)
+OPERATORS = _platform(PLATFORM_ADMIN, PLATFORM_OPS)
+SIGNED_IN = Permission("self")
+PUBLIC = Permission("public")
+
+PERMISSIONS: dict[str, Permission] = {
+    "allocation.read": ANY_MEMBER,
+    "allocation.plan": ANY_MEMBER,
+    "allocation.launch": WORKERS,
+    "allocation.restart": WORKERS,
+    "allocation.release": WORKERS,
+    "operation.read": ANY_MEMBER,
+    "event.read": ANY_MEMBER,
+    "project.read": ANY_MEMBER,
+    "member.read": ANY_MEMBER,
+    "member.write": LEADS,
+    "project.create": _org(TENANT_ADMIN),
+    "org.read": _org(TENANT_MEMBER, TENANT_ADMIN),
+    "audit.read": _org(TENANT_ADMIN),
+    "self.read": SIGNED_IN,
+    "key.read": SIGNED_IN,
+    "key.write": SIGNED_IN,
+    "token.read": SIGNED_IN,
+    "token.write": SIGNED_IN,
+    "offer.read": SIGNED_IN,
+    "offer.write": _platform(PLATFORM_ADMIN),
+    "org.write": _platform(PLATFORM_ADMIN),
+    "user.write": _platform(PLATFORM_ADMIN),
+    "user.read": OPERATORS,
+    "node.read": OPERATORS,
+    "node.write": OPERATORS,
+    "platform.audit": _platform(PLATFORM_ADMIN),
+    "login": PUBLIC,
+    "node.join": PUBLIC,
+    "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own
+    "health": PUBLIC,
+}
+
+
+def scope_allows(scopes: tuple[str, ...], action: str) -> bool:
+    """Whether a token's scopes cover an action: '*', 'read', 'noun.*' or the action's own name."""
+    noun, _, verb = action.partition(".")
+    return any(
+        scope == "*" or scope == action or scope == f"{noun}.*" or (scope == "read" and verb in ("read", "plan"))
+        for scope in scopes
+    )
+
+
+def is_scope(text: str) -> bool:
+    if text in ("*", "read") or text in PERMISSIONS:
+        return True
+    return text.endswith(".*") and any(action.startswith(text[:-1]) for action in PERMISSIONS)

@@ -1,0 +1,71 @@
+"""What placement looks at, and what it answers. Built from one snapshot of the store."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class SlotView:
+    id: str
+    node_id: str
+    gpu_model: str
+    gpu_count: int
+    gpus: tuple[str, ...]
+    cpus: int
+    memory_mib: int
+    numa: int
+    state: str
+    claimed: bool
+
+
+@dataclass(frozen=True)
+class NodeView:
+    id: str
+    name: str
+    org_id: str | None  # a tenant's own pool
+    state: str
+    ready: bool  # its doctor passed
+    reason: str
+    slots: tuple[SlotView, ...]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One request: `count` machines of one offer, all or none."""
+
+    org_id: str
+    gpu_model: str
+    gpu_count: int
+    cpus: int
+    memory_mib: int
+    isolation: str
+    realisations: tuple[str, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One machine of a plan."""
+
+    node_id: str
+    slots: tuple[SlotView, ...]
+    realisation: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    code: str
+    message: str
+    count: int
+    nodes: tuple[str, ...] = ()  # for operators only
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`seats` is empty exactly when the request does not fit; `reasons` then say why."""
+
+    seats: tuple[Seat, ...]
+    reasons: tuple[Reason, ...] = field(default=())
+
+    @property
+    def fits(self) -> bool:
+        return bool(self.seats)

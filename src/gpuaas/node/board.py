@@ -1,0 +1,139 @@
+"""What the agent says about each object, and when it tries again: all that passes leave behind in memory.
+
+A pass speaks for the spec it was started with. Once a newer one is in the journal, nothing it says counts any more.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from gpuaas.kit.clock import Clock
+from gpuaas.kit.errors import HostError
+from gpuaas.node.journal import Journal
+from gpuaas.node.progress import Progress
+from gpuaas.node.record import Applied, Record, Verdict, Version
+from gpuaas.node.retry import ATTEMPTS, Retry, after_failure
+from gpuaas.wire.node import Condition, Failure, Scrub, Spec
+
+log = logging.getLogger(__name__)
+
+# What an object was converged to; the second half says whether leased keys were let in.
+Target = tuple[Version, bool]
+
+
+class Board:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self.on_change: Callable[[], None] = lambda: None  # called from any thread, without the lock
+        self.conditions: dict[str, Condition] = {}
+        self.settled: dict[str, Target] = {}
+        self.retries: dict[str, Retry] = {}
+        self._journal = journal
+        self._clock = clock
+        self._lock = journal.lock
+
+    def begin(self, record: Record) -> None:
+        """A record was opened or has a new spec. Some conditions need no pass: they follow from the record alone."""
+        self.settled.pop(record.id, None)
+        self.retries.pop(record.id, None)
+        if record.gone and (not record.told or record.told != self._journal.lineage):
+            self.conditions[record.id] = gone(record)
+        elif record.poisoned and record.failed is not None:
+            failure = record.failed.failure
+            self.conditions[record.id] = Condition(record.id, *record.failed.version, "failed", failure=failure)
+
+    def current(self, spec: Spec) -> Record | None:
+        """The record, unless a newer spec has arrived. Ask with the lock held."""
+        record = self._journal.record(spec.id)
+        return record if record is not None and record.spec is spec else None
+
+    def moving(self, spec: Spec, progress: Progress) -> bool:
+        """Reports how far a pass is. False: it is no longer wanted."""
+        with self._lock:
+            if self.current(spec) is None:
+                return False
+            self._converging(spec, progress)
+        self.on_change()
+        return True
+
+    def ready(self, spec: Spec, progress: Progress, applied: Applied, target: Target, host_key: str) -> None:
+        with self._lock:
+            record = self.current(spec)
+            if record is None:
+                return
+            if record.applied != applied or record.down:
+                self._journal.change(spec.id, applied=applied, down=False)
+            self.settled[spec.id] = target
+            self.retries.pop(spec.id, None)
+            self.conditions[spec.id] = progress.condition("ready", host_key=host_key)
+
+    def gone(self, spec: Spec, progress: Progress, scrubs: Iterable[Scrub]) -> None:
+        with self._lock:
+            if self.current(spec) is None:
+                return
+            # A crash before this line means scrubbing again; after it the evidence is on record with the deletion.
+            kept = {"gone": True, "scrubs": list(scrubs), "told": ""}
+            self._journal.change(spec.id, applied=None, failed=None, down=False, **kept)
+            self.retries.pop(spec.id, None)
+            self.conditions[spec.id] = progress.condition("gone", scrubs=scrubs)
+
+    def failed(self, spec: Spec, progress: Progress, failure: Failure, error: Exception) -> None:
+        """Decides between trying again and giving up. A tombstone, and what was good once, is never given up."""
+        log.warning("%s %s: %s", failure.code, spec.id, error, exc_info=None if _is_host(error) else error)
+        with self._lock:
+            record = self.current(spec)
+            if record is None:
+                return
+            retry = self.put_off(spec)
+            final = retry.count >= ATTEMPTS or (isinstance(error, HostError) and not error.transient)
+            if spec.body is None or not final:
+                self._converging(spec, progress)
+                return
+            self.conditions[spec.id] = progress.condition("failed", failure=failure)
+            if not record.was_good:
+                self._poison(spec, failure)
+
+    def put_off(self, spec: Spec) -> Retry:
+        version = (spec.incarnation, spec.generation)
+        retry = after_failure(self.retries.get(spec.id), version, self._clock.boottime())
+        self.retries[spec.id] = retry
+        self.settled.pop(spec.id, None)
+        return retry
+
+    def told(self, condition: Condition) -> None:
+        """The server has this report. A deletion that it knows of is not reported to it again."""
+        if condition.state != "gone":
+            return
+        with self._lock:
+            record = self._journal.record(condition.id)
+            if record is None or self.conditions.get(condition.id) is not condition:
+                return
+            if record.told != self._journal.lineage:
+                self._journal.change(condition.id, told=self._journal.lineage)
+            del self.conditions[condition.id]
+
+    def _converging(self, spec: Spec, progress: Progress) -> None:
+        before = self.conditions.get(spec.id)
+        # What failed after it was good stays failed until it is healed, or it would flap with every retry.
+        if before is not None and before.state == "failed" and _is_about(before, spec):
+            self.conditions[spec.id] = progress.condition("failed", failure=before.failure)
+        else:
+            self.conditions[spec.id] = progress.condition("converging")
+
+    def _poison(self, spec: Spec, failure: Failure) -> None:
+        try:
+            self._journal.change(spec.id, failed=Verdict(spec.incarnation, spec.generation, failure))
+        except HostError as error:
+            log.error("could not journal the failure of %s, so it is tried again: %s", spec.id, error)
+        else:
+            self.retries.pop(spec.id, None)
+
+
+def gone(record: Record) -> Condition:
+    return Condition(record.id, *record.version, "gone", scrubs=record.scrubs)
+
+
+def _is_about(condition: Condition, spec: Spec) -> bool:
+    return (condition.incarnation, condition.generation) == (spec.incarnation, spec.generation)
+
+
+def _is_host(error: Exception) -> bool:
+    return isinstance(error, HostError)

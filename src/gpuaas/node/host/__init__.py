@@ -1,0 +1,1 @@
+"""The only code that touches the machine. `interface` is the contract; `fake` is a shipped second implementation."""

@@ -1,0 +1,297 @@
+"""A machine that is only a model: it refuses what a real one refuses, and keeps its state when the agent dies.
+
+Ships with the product (simulated GPUs, demos) and carries the knobs that tests and the simulation turn.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host import fake_gpus
+from gpuaas.node.host.fake_state import Container, Devices, State
+from gpuaas.node.host.faults import Crash, Faults
+from gpuaas.node.host.interface import Disk, Machine, Present, boot_config
+from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Scrub
+
+__all__ = ["Crash", "FakeDisk", "FakeHost"]
+
+STATE_FILE = "host.json"
+IDS_PER_RANGE = 65536
+
+
+class FakeDisk(Faults):
+    """Survives the agent. Hook points are `write:before|after` and `remove:before|after`, with the file's name as id.
+
+    They lie inside the journal's lock: crash there, but let no other greenlet of the same agent run.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, bytes] = {}
+
+    def read(self, name: str) -> bytes | None:
+        return self.files.get(name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.reach("write:before", name)
+        self.files[name] = data
+        self.reach("write:after", name)
+
+    def remove(self, name: str) -> None:
+        self.reach("remove:before", name)
+        self.files.pop(name, None)
+        self.reach("remove:after", name)
+
+    def names(self) -> list[str]:
+        return sorted(self.files)
+
+    def tear(self, name: str, data: bytes = b'{"id": "al-') -> None:
+        """What a broken file system leaves behind."""
+        self.files[name] = data
+
+
+class FakeHost(Faults):
+    def __init__(
+        self,
+        gpus: str = "8xH100",
+        name: str = "fake",
+        address: str = "127.0.0.1",
+        *,
+        cpus: int | None = None,
+        memory_mib: int | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        super().__init__(sleep)
+        self.name = name
+        self.state = State(boot_id=f"boot-{name}-1")
+        self.log: list[tuple[str, str]] = []
+        self.missing: set[str] = set()  # GPUs that fell off the bus
+        self.ready = True
+        self.reason = ""
+        self._inventory = fake_gpus.inventory(gpus, name, address, cpus, memory_mib)
+        self._disk: Disk | None = None
+
+    @classmethod
+    def saved(cls, disk: Disk, gpus: str, name: str, address: str, boot_id: str = "") -> "FakeHost":
+        """A machine whose state is kept on `disk`, so that it outlives this process, until another `boot_id`."""
+        host = cls(gpus, name, address)
+        data = disk.read(STATE_FILE)
+        if data is not None:
+            try:
+                host.state = msgspec.json.decode(data, type=State)
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                host.state = State(boot_id=boot_id or host.state.boot_id)
+        if boot_id and host.state.boot_id != boot_id:
+            host.state.reboot(boot_id)
+        host._disk = disk
+        host._save()
+        return host
+
+    # what tests read and turn
+
+    @property
+    def starts(self) -> dict[str, int]:
+        return self.state.starts
+
+    @property
+    def memory(self) -> dict[str, str]:
+        return self.state.memory
+
+    def gpu_uuids(self) -> list[str]:
+        return [gpu.uuid for gpu in self._inventory.gpus]
+
+    def reboot(self) -> None:
+        self.state.reboot(f"boot-{self.name}-{self.state.boots + 1}")
+        self._save()
+
+    def kill(self, id: str) -> None:
+        """Its container dies by itself."""
+        if id in self.state.containers:
+            self.state.containers[id].running = False
+            self.state.sessions.pop(id, None)
+        self._save()
+
+    def login(self, id: str, fingerprint: str) -> bool:
+        """Somebody comes with this key; the session lasts until the key or the container goes."""
+        machine = self.state.containers.get(id)
+        listed = any(key.fingerprint == fingerprint for key in self.state.keys.get(id, []))
+        if machine is None or not machine.running or id not in self.state.ports or not listed:
+            return False
+        self.state.sessions.setdefault(id, []).append(fingerprint)
+        return True
+
+    # the Host interface
+
+    def boot_id(self) -> str:
+        return self.state.boot_id
+
+    def inventory(self) -> Inventory:
+        gpus = [gpu for gpu in self._inventory.gpus if gpu.uuid not in self.missing]
+        slots = [slot for slot in self._inventory.slots if not self.missing & set(slot.gpus)]
+        return msgspec.structs.replace(self._inventory, gpus=gpus, slots=slots, ready=self.ready, reason=self.reason)
+
+    def present(self) -> list[Present]:
+        with self.mutex:
+            return [Present(id, self.state.parts(id)) for id in self.state.ids()]
+
+    def rootfs_ensure(self, id: str, body: AllocationBody) -> None:
+        with self._verb("rootfs_ensure", id):
+            with self.mutex:
+                for other, base in list(self.state.layers.items()):
+                    if other != id and abs(base - body.uid_base) < IDS_PER_RANGE:
+                        raise HostError("rootfs_ensure", id, f"the ids from {body.uid_base} belong to {other}")
+                self.state.layers[id] = body.uid_base
+            self._part("rootfs_ensure:layer", id)
+            self.state.idmaps[id] = body.uid_base
+
+    def rootfs_remove(self, id: str) -> None:
+        with self._verb("rootfs_remove", id):
+            self._idle("rootfs_remove", id)
+            self.state.idmaps.pop(id, None)
+            self._part("rootfs_remove:idmap", id)
+            self.state.layers.pop(id, None)
+
+    def devices_ensure(self, id: str, body: AllocationBody) -> None:
+        gpus = [gpu for slot in body.slots for gpu in slot.gpus]
+        with self._verb("devices_ensure", id):
+            for gpu in gpus:
+                self._known("devices_ensure", id, gpu)
+            held = self.state.devices.get(id)
+            if held is not None and sorted(held.gpus) == sorted(gpus) and held.restarts >= body.restarts:
+                return
+            self._idle("devices_ensure", id)
+            self.log.append(("reset", id))
+            self._part("devices_ensure:reset", id)
+            with self.mutex:
+                for gpu in gpus:
+                    self._free("devices_ensure", id, gpu)
+                self.state.devices[id] = Devices(gpus, body.restarts)
+
+    def devices_remove(self, id: str, gpus: list[str]) -> list[Scrub]:
+        with self._verb("devices_remove", id):
+            self._idle("devices_remove", id)
+            held = self.state.devices.get(id)
+            scrubs = [self._scrub(id, gpu) for gpu in sorted({*gpus, *(held.gpus if held else [])})]
+            self._part("devices_remove:scrubbed", id)
+            self.state.devices.pop(id, None)
+        return scrubs
+
+    def network_ensure(self, id: str, body: AllocationBody) -> None:
+        with self._verb("network_ensure", id):
+            self.state.netns.add(id)
+            self._part("network_ensure:netns", id)
+            self.state.veths.add(id)
+            self._part("network_ensure:veth", id)
+            with self.mutex:
+                for other, port in list(self.state.ports.items()):
+                    if other != id and port == body.ssh_port:
+                        raise HostError("network_ensure", id, f"port {port} is in use by {other}")
+                self.state.ports[id] = body.ssh_port
+
+    def network_remove(self, id: str) -> None:
+        with self._verb("network_remove", id):
+            self.state.ports.pop(id, None)
+            self._part("network_remove:port", id)
+            self.state.veths.discard(id)
+            self._part("network_remove:veth", id)
+            self.state.netns.discard(id)
+
+    def access_ensure(self, id: str, keys: list[KeySpec]) -> str:
+        with self._verb("access_ensure", id):
+            key = self.state.host_keys.setdefault(id, f"ssh-ed25519 {id.replace('-', '')}")
+            self._part("access_ensure:host_key", id)
+            self.state.keys[id] = list(keys)
+            listed = {key.fingerprint for key in keys}
+            self.state.sessions[id] = [who for who in self.state.sessions.get(id, []) if who in listed]
+        return key
+
+    def access_remove(self, id: str) -> None:
+        with self._verb("access_remove", id):
+            self.state.sessions.pop(id, None)
+            self.state.keys.pop(id, None)
+            self._part("access_remove:keys", id)
+            self.state.host_keys.pop(id, None)
+
+    def container(self, id: str) -> Machine | None:
+        box = self.state.containers.get(id)
+        return None if box is None else Machine(box.running, box.restarts, box.boot_id, box.config)
+
+    def container_start(self, id: str, body: AllocationBody) -> None:
+        with self._verb("container_start", id):
+            self._idle("container_start", id)
+            lacking = {"rootfs", "devices", "network", "access"} - self.state.parts(id)
+            if lacking:
+                raise HostError("container_start", id, f"there is no {', '.join(sorted(lacking))}")
+            gpus = list(self.state.devices[id].gpus)
+            box = Container(False, body.restarts, self.state.boot_id, boot_config(body), gpus)
+            self.state.containers[id] = box
+            self._part("container_start:created", id)
+            for gpu in gpus:
+                if self.state.memory.get(gpu, id) != id:
+                    self.state.leaks.append((gpu, self.state.memory[gpu], id))
+                self.state.memory[gpu] = id
+            box.running = True
+            self.state.starts[id] = self.state.starts.get(id, 0) + 1
+
+    def container_stop(self, id: str) -> None:
+        with self._verb("container_stop", id):
+            box = self.state.containers.get(id)
+            self.state.sessions.pop(id, None)
+            if box is not None:
+                box.running = False
+                self._part("container_stop:killed", id)
+            self.state.containers.pop(id, None)
+
+    # how verbs work
+
+    @contextmanager
+    def _verb(self, verb: str, id: str) -> Iterator[None]:
+        self.log.append((verb, id))
+        self.reach(f"{verb}:before", id)
+        yield
+        self._part(f"{verb}:after", id)
+
+    def _part(self, point: str, id: str) -> None:
+        self._save()
+        self.reach(point, id)
+
+    def _save(self) -> None:
+        if self._disk is not None:
+            with self.mutex:
+                self._disk.write(STATE_FILE, msgspec.json.encode(self.state))
+
+    def _idle(self, verb: str, id: str) -> None:
+        box = self.state.containers.get(id)
+        if box is not None and box.running:
+            raise HostError(verb, id, "its container is running")
+
+    def _known(self, verb: str, id: str, gpu: str) -> None:
+        if gpu not in self.gpu_uuids():
+            raise HostError(verb, id, f"this host has no GPU {gpu}", transient=False)
+        if gpu in self.missing:
+            raise HostError(verb, id, f"GPU {gpu} does not answer")
+        self._free(verb, id, gpu)
+
+    def _free(self, verb: str, id: str, gpu: str) -> None:
+        holder = self._holder(id, gpu)
+        if holder is not None:
+            raise HostError(verb, id, f"GPU {gpu} is in use by {holder}")
+
+    def _holder(self, id: str, gpu: str) -> str | None:
+        held = list(self.state.devices.items())
+        return next((other for other, devices in held if other != id and gpu in devices.gpus), None)
+
+    def _scrub(self, id: str, gpu: str) -> Scrub:
+        holder = self._holder(id, gpu)
+        if holder is not None:
+            return Scrub(gpu, clean=False, evidence=f"in use by {holder}")
+        if gpu not in self.gpu_uuids() or gpu in self.missing:
+            return Scrub(gpu, clean=False, evidence="the GPU does not answer")
+        fault = self.trip("scrub", id)
+        if fault is not None:
+            return Scrub(gpu, clean=False, evidence=fault.cause)
+        self.state.memory.pop(gpu, None)
+        self._part("devices_remove:scrub", id)
+        return Scrub(gpu, clean=True, evidence="memory cleared and read back as zero")

@@ -1,0 +1,108 @@
+"""What the agent asks of a machine. Two implementations: `fake` (ships, with failure and delay knobs) and `linux`.
+
+Contract of every verb, checked by the same tests on each implementation:
+  - `..._ensure` may be called at any time, any number of times, after any crash; it ends in the same state.
+  - `..._remove` is safe when `..._ensure` never ran or stopped half-way; absence is success.
+  - A verb that cannot do its work raises HostError with a cause that a person can act on.
+  - Nothing is remembered outside the machine itself: after a crash of the agent the answers are the same.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Scrub
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A container as the host sees it. `restarts` and `config` are what it was started with, read from it."""
+
+    running: bool
+    restarts: int
+    boot_id: str
+    config: str = ""  # boot_config() of the body it was started with
+
+
+@dataclass(frozen=True)
+class Present:
+    """What the host has of one allocation, found by looking at the host and not at any record."""
+
+    id: str
+    parts: frozenset[str] = field(default_factory=frozenset)  # of rootfs, devices, network, access, container
+
+
+CONFIG_VERSION = "1:"
+
+
+def boot_config(body: AllocationBody) -> str:
+    """A digest of what a container gets only by being started. The prefix names this list of fields.
+
+    Another prefix means that another agent version started the container: it is adopted, never restarted for that.
+    """
+    gpus = sorted(gpu for slot in body.slots for gpu in slot.gpus)
+    asked = [gpus, body.cpus, body.memory_mib, body.seat, body.ssh_port, body.uid_base, body.image]
+    return CONFIG_VERSION + hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]
+
+
+class Disk(Protocol):
+    """Small durable files of the agent. A write is atomic and survives a power cut once it returned.
+
+    A disk that cannot do its work raises HostError. Names are made of [A-Za-z0-9._-] and do not start with a dot.
+    """
+
+    def read(self, name: str) -> bytes | None: ...
+    def write(self, name: str, data: bytes) -> None: ...
+    def remove(self, name: str) -> None: ...
+    def names(self) -> list[str]: ...
+
+
+class Host(Protocol):
+    def boot_id(self) -> str:
+        """Changes exactly when the machine was rebooted."""
+        ...
+
+    def inventory(self) -> Inventory: ...
+
+    def present(self) -> list[Present]:
+        """Everything on this host that looks like a part of an allocation, known or not."""
+        ...
+
+    # rootfs: the allocation's own layer over the base image, its id range, its disk limit
+    def rootfs_ensure(self, id: str, body: AllocationBody) -> None: ...
+    def rootfs_remove(self, id: str) -> None: ...
+
+    # devices: the GPUs of its slots, and nothing else
+    def devices_ensure(self, id: str, body: AllocationBody) -> None:
+        """Makes the devices ready, and resets them once for each larger `body.restarts`, never under a container."""
+        ...
+
+    def devices_remove(self, id: str, gpus: list[str]) -> list[Scrub]:
+        """Takes the devices away and scrubs them, these and any other that the host knows to be this allocation's.
+
+        Evidence for every GPU, every time it is asked. A GPU that another allocation holds is left alone and not clean.
+        """
+        ...
+
+    # network: namespace, address, the published SSH port, default-deny
+    def network_ensure(self, id: str, body: AllocationBody) -> None: ...
+    def network_remove(self, id: str) -> None: ...
+
+    # access: the directory of authorized keys and the host key (stable for the life of the allocation)
+    def access_ensure(self, id: str, keys: list[KeySpec]) -> str:
+        """Exactly these keys get in. Ends sessions of keys that are no longer listed. Returns the public host key."""
+        ...
+
+    def access_remove(self, id: str) -> None: ...
+
+    # container: the running machine
+    def container(self, id: str) -> Machine | None: ...
+    def container_start(self, id: str, body: AllocationBody) -> None:
+        """Starts it with `body.restarts` on record, and verifies what runs against what was asked."""
+        ...
+
+    def container_stop(self, id: str) -> None:
+        """Ends every process of it. Absent is success."""
+        ...

@@ -1,0 +1,190 @@
+"""Makes the machine look like its specs, one object and one pass at a time, from any starting point.
+
+Synchronous, without threads of its own. Several threads may converge different objects at once, never the same one.
+The journal's lock guards all state; it is never held while the host is asked to do something.
+"""
+
+import logging
+from collections.abc import Callable
+
+from gpuaas.kit.clock import Clock
+from gpuaas.kit.errors import HostError
+from gpuaas.node.accept import accept
+from gpuaas.node.board import Board, Target, gone
+from gpuaas.node.bring_up import bring_up, limit_access
+from gpuaas.node.host.interface import Host
+from gpuaas.node.journal import Journal
+from gpuaas.node.lease import Lease
+from gpuaas.node.progress import Progress, clip
+from gpuaas.node.record import Record
+from gpuaas.node.steps import STEPS, TEARDOWN
+from gpuaas.node.steps.access import has_leased_keys, without_leased_keys
+from gpuaas.node.take_down import take_down
+from gpuaas.node.validate import is_named, refusal
+from gpuaas.wire.node import AllocationBody, Condition, Failure, Holding, Spec, Specs
+
+log = logging.getLogger(__name__)
+
+
+class Runner:
+    def __init__(self, host: Host, journal: Journal, clock: Clock) -> None:
+        self.host = host
+        self.journal = journal
+        self.clock = clock
+        self.lease = Lease(clock)
+        self._board = Board(journal, clock)
+        self._lock = journal.lock
+        for record in (*journal.live(), *journal.gone()):
+            self._board.begin(record)
+
+    def on_change(self, call: Callable[[], None]) -> None:
+        """`call` is called from any thread whenever there may be news to report or work to do."""
+        self._board.on_change = call
+
+    # from the server
+
+    def receive(self, specs: Specs) -> None:
+        """A batch of another store, or one that would leave a gap, is dropped; the next heartbeat asks for it."""
+        if specs.store_id != self.journal.store_id or specs.base > self.journal.revision:
+            return
+        try:
+            for spec in specs.specs:
+                self._accept(spec)
+            self.journal.advance(specs.upto)
+        except HostError as error:
+            # The revision stays where it was, so the server sends the rest again.
+            log.error("could not journal specs: %s", error)
+        self._board.on_change()
+
+    def told(self, condition: Condition) -> None:
+        """The server acknowledged a report with this condition."""
+        self._board.told(condition)
+
+    # what there is to do
+
+    def wanted(self) -> list[str]:
+        """The objects that need a pass now."""
+        now = self.clock.boottime()
+        with self._lock:
+            return [record.id for record in self.journal.live() if self._needs_pass(record, now)]
+
+    def due(self) -> float | None:
+        """The boottime at which `wanted` may name more without any event: a retry, or the end of the lease."""
+        now = self.clock.boottime()
+        with self._lock:
+            times = [retry.at for retry in self._board.retries.values()]
+        if self.lease.until is not None:
+            times.append(self.lease.until)
+        return min((time for time in times if time > now), default=None)
+
+    def converge(self, id: str) -> None:
+        """One whole pass over one object. Ends early when a newer spec arrives meanwhile."""
+        record = self.journal.record(id)
+        if record is None or record.gone or record.spec is None:
+            return
+        spec = record.spec
+        progress = Progress(spec, [step.name for step in (STEPS if spec.body else TEARDOWN)], self.clock)
+        try:
+            self._pass(record, spec, progress)
+        except HostError as error:
+            # Steps are handled one by one; what arrives here is the journal's disk, or a host that cannot be read.
+            failure = Failure("node_failed", "The node could not do its own bookkeeping.", clip(str(error)))
+            self._board.failed(spec, progress, failure, error)
+        self._board.on_change()
+
+    # what is there
+
+    def observe(self) -> None:
+        """Looks for machines that stopped by themselves or with the host."""
+        for record in self.journal.live():
+            try:
+                self._look(record)
+            except HostError as error:
+                log.warning("could not look at %s: %s", record.id, error)
+        if self.wanted():
+            self._board.on_change()
+
+    def conditions(self) -> list[Condition]:
+        """The newest condition of every object, without the deletions that the server knows of."""
+        with self._lock:
+            return list(self._board.conditions.values())
+
+    def holdings(self) -> list[Holding]:
+        """All that the journal knows, deleted objects too."""
+        with self._lock:
+            return [record.holding for record in (*self.journal.live(), *self.journal.gone())]
+
+    def unknown(self) -> list[Holding]:
+        """On the host, but not in the journal. Reported and kept: nobody asked for their deletion."""
+        known = {record.id for record in self.journal.live()}
+        found = []
+        for part in self.host.present():
+            machine = self.host.container(part.id)
+            found.append(Holding(part.id, 0, 0, machine.restarts if machine else 0, []))
+        # Once more, because objects come and go while the host is looked at.
+        known |= {record.id for record in self.journal.live()}
+        return [holding for holding in found if holding.id not in known]
+
+    def _accept(self, spec: Spec) -> None:
+        if not is_named(spec):
+            log.error("dropped a spec that names no object: %r", spec.id)
+            return
+        with self._lock:
+            record = self.journal.record(spec.id)
+            accepted = accept(record, spec, self.journal.lineage, refusal(spec))
+            if accepted is not None:
+                self.journal.put(accepted)
+                self._board.begin(accepted)
+            elif record is not None and record.gone:
+                self._board.conditions.setdefault(record.id, gone(record))  # asked again: the server does not know
+
+    def _needs_pass(self, record: Record, now: float) -> bool:
+        if record.spec is None:
+            return False
+        retry = self._board.retries.get(record.id)
+        if retry is not None and retry.is_waiting(now):
+            return False
+        body = record.spec.body
+        if body is None:
+            return True
+        if record.poisoned and (self.lease.held() or not has_leased_keys(body)):
+            return False
+        return self._board.settled.get(record.id) != self._target(record.spec, body)
+
+    def _target(self, spec: Spec, body: AllocationBody) -> Target:
+        return (spec.incarnation, spec.generation), self.lease.held() and has_leased_keys(body)
+
+    def _pass(self, record: Record, spec: Spec, progress: Progress) -> None:
+        if spec.body is None:
+            take_down(self.host, self._board, spec, record.intent.gpus if record.intent else [], progress)
+            return
+        target = self._target(spec, spec.body)
+        body = spec.body if target[1] else without_leased_keys(spec.body)
+        if not record.poisoned:
+            self._look(record)
+            bring_up(self.host, self._board, spec, body, target, progress)
+        elif not target[1]:
+            # Nothing else is done for a version that failed, but the end of a lease still closes what it must.
+            closed = limit_access(self.host, spec.id, body)
+            with self._lock:
+                if closed:
+                    self._board.settled[spec.id] = target
+                else:
+                    self._board.put_off(spec)
+
+    def _look(self, record: Record) -> None:
+        """A machine that should run and does not: one fact for each death, and a pass for every look."""
+        if record.applied is None or record.spec is None or record.spec.body is None:
+            return
+        machine = self.host.container(record.id)
+        if machine is not None and machine.running:
+            return
+        reason = "died" if record.applied.boot_id == self.host.boot_id() else "reboot"
+        with self._lock:
+            self._board.settled.pop(record.id, None)
+            if self.journal.record(record.id) is not record or record.down:
+                return
+            # The number makes it the same fact again when the agent dies between these two lines.
+            data = {"death": str(record.deaths + 1), "reason": reason, "generation": str(record.applied.generation)}
+            self.journal.add_fact("exited", record.id, self.clock.now().timestamp(), data)
+            self.journal.change(record.id, down=True, deaths=record.deaths + 1)

@@ -1,0 +1,272 @@
+"""The node link: every message between server and agent, one WebSocket text frame each, JSON.
+
+    agent                                   server
+    Hello(store_id, revision, epoch)   ->
+                                       <-   Challenge(nonce)            first frame, before Hello
+                                       <-   Welcome(store_id, epoch, synced)
+    Holdings(objects, final)           ->   only when not synced: what this node really has
+    Report(conditions, facts, ...)     ->
+                                       <-   Ack(seq)
+    Heartbeat(revision)                ->
+                                       <-   Ack(seq, lease_seconds), Specs if the node is behind
+                                       <-   Specs(base, upto, specs)
+
+Rules that both sides keep:
+  - A batch of specs applies only when base <= the revision the agent has; a gap is asked for again by heartbeat.
+    So a lost, doubled or reordered frame does no harm.
+  - Only a tombstone deletes. A node never infers a deletion from absence.
+  - Conditions are levels: the newest per object replaces older ones, and is sent again until acknowledged.
+  - Facts are kept until acknowledged, and counted once by (journal_incarnation, sequence).
+  - A server that answers Fenced has seen a newer connection of this node: the agent must connect again.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+PROTOCOL = 1
+MAX_SPEC_BYTES = 256 * 1024
+MAX_REPORT_BYTES = 64 * 1024
+LINK_PATH = "/api/v1/node-link"
+
+Id = Annotated[str, Meta(pattern=r"^[a-z]{2}-[a-z2-7]{16}$")]
+Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+@/ -]*$")]
+Message = Annotated[str, Meta(max_length=2000)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Port = Annotated[int, Meta(ge=1, le=65535)]
+UnixSeconds = Annotated[float, Meta(ge=0, le=1e11)]
+
+
+class Frame(Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
+    """Base of all frames; `type` is the class name in lower case."""
+
+
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all parts of frames."""
+
+
+# --- what a node should look like -------------------------------------------------------------------------------
+
+
+class SlotSpec(Part, frozen=True):
+    id: Id
+    gpus: list[Label]  # GPU UUIDs
+
+
+class KeySpec(Part, frozen=True):
+    """One line of authorized_keys. A leased key closes when the node's lease on the server runs out."""
+
+    user_id: Id
+    line: Annotated[str, Meta(min_length=16, max_length=16384, pattern=r"^[ -~]+$")]
+    fingerprint: Annotated[str, Meta(max_length=128)]
+    leased: bool = False
+
+
+class AllocationBody(Part, frozen=True):
+    name: Label
+    org_id: Id
+    project_id: Id
+    slots: list[SlotSpec]
+    cpus: Annotated[int, Meta(ge=1, le=4096)]
+    memory_mib: Annotated[int, Meta(ge=16, le=2**40)]
+    seat: Annotated[int, Meta(ge=0, le=100_000)]
+    ssh_port: Port
+    uid_base: Annotated[int, Meta(ge=65536, le=2**32 - 65536)]
+    keys: list[KeySpec]
+    image: Label = "base"
+    restarts: Count = 0  # the machine is started anew whenever this is larger than what it was started with
+    repairs: Count = 0
+
+
+class Spec(Part, frozen=True):
+    """`body` is None exactly for a tombstone: the only thing that makes a node delete."""
+
+    id: Id
+    incarnation: Count
+    generation: Count
+    revision: Count
+    body: AllocationBody | None
+
+
+# --- what a node says -------------------------------------------------------------------------------------------
+
+
+class GpuReport(Part, frozen=True):
+    uuid: Label
+    index: Annotated[int, Meta(ge=0, le=1024)]
+    vendor: Label
+    model: Label
+    memory_mib: Annotated[int, Meta(ge=0, le=2**40)]
+    driver: str = ""
+    numa: Annotated[int, Meta(ge=0, le=1024)] = 0
+
+
+class SlotProposal(Part, frozen=True):
+    """A part of the node that the agent thinks can be given out on its own; an operator approves it."""
+
+    name: Label
+    gpus: list[Label]
+    cpus: Annotated[int, Meta(ge=1, le=4096)]
+    memory_mib: Annotated[int, Meta(ge=16, le=2**40)]
+    numa: Annotated[int, Meta(ge=0, le=1024)] = 0
+
+
+class Inventory(Part, frozen=True):
+    hostname: Annotated[str, Meta(max_length=253)]
+    address: Annotated[str, Meta(max_length=253)]  # where users reach the published ports
+    cpus: Annotated[int, Meta(ge=1, le=4096)]
+    memory_mib: Annotated[int, Meta(ge=16, le=2**40)]
+    gpus: Annotated[list[GpuReport], Meta(max_length=1024)]
+    slots: Annotated[list[SlotProposal], Meta(max_length=1024)]
+    ready: bool = True  # doctor passed, drivers answer, base image exists
+    reason: Message = ""
+
+
+class StepReport(Part, frozen=True):
+    name: Label
+    state: Annotated[str, Meta(pattern=r"^(pending|running|done|failed)$")]
+    started_at: UnixSeconds | None = None
+    finished_at: UnixSeconds | None = None
+    progress_at: UnixSeconds | None = None
+    message: Message = ""
+    percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    log: Annotated[str, Meta(max_length=4000)] = ""
+
+
+class Failure(Part, frozen=True):
+    code: Label
+    message: Message
+    detail: Message = ""
+
+
+class Scrub(Part, frozen=True):
+    """Evidence that a GPU carries nothing of its last user. `clean` False quarantines its slot."""
+
+    gpu: Label
+    clean: bool
+    evidence: Message = ""
+
+
+class Condition(Part, frozen=True):
+    """What the node says about one object for one generation.
+
+    converging: steps are running; ready: as specified; failed: see `failure`; gone: a tombstone is carried out.
+    """
+
+    id: Id
+    incarnation: Count
+    generation: Count
+    state: Annotated[str, Meta(pattern=r"^(converging|ready|failed|gone)$")]
+    steps: list[StepReport] = []
+    failure: Failure | None = None
+    scrubs: list[Scrub] = []
+    host_key: Annotated[str, Meta(max_length=1024)] = ""  # public half, for known_hosts
+
+
+class Fact(Part, frozen=True):
+    """Something that happened. Never refused for age; counted once."""
+
+    sequence: Count
+    kind: Label
+    object_id: Id
+    at: UnixSeconds
+    data: dict[str, str] = {}
+
+
+class Holding(Part, frozen=True):
+    """An object that the node really has, whatever the server thinks. `gone` ones were deleted by a tombstone."""
+
+    id: Id
+    incarnation: Count
+    generation: Count
+    restarts: Count
+    slots: list[Id]
+    gone: bool = False
+
+
+# --- frames: agent to server ------------------------------------------------------------------------------------
+
+
+class Hello(Frame, frozen=True, tag="hello"):
+    protocol: Count
+    node_id: Id
+    signature: Annotated[str, Meta(max_length=256)]  # over the challenge's nonce, hex
+    agent_version: Label
+    journal_incarnation: Id
+    boot_id: Label
+    store_id: Id | None
+    revision: Count
+    inventory: Inventory
+
+
+class Holdings(Frame, frozen=True, tag="holdings"):
+    seq: Count
+    epoch: Count
+    store_id: Id
+    objects: list[Holding]
+    final: bool
+
+
+class Report(Frame, frozen=True, tag="report"):
+    seq: Count
+    epoch: Count
+    conditions: list[Condition] = []
+    facts: list[Fact] = []
+    unknown: list[Holding] = []  # on the host, but no spec names them
+    inventory: Inventory | None = None
+
+
+class Heartbeat(Frame, frozen=True, tag="heartbeat"):
+    seq: Count
+    epoch: Count
+    store_id: Id
+    revision: Count  # the last revision that is safely in the journal
+
+
+# --- frames: server to agent ------------------------------------------------------------------------------------
+
+
+class Challenge(Frame, frozen=True, tag="challenge"):
+    nonce: str
+
+
+class Welcome(Frame, frozen=True, tag="welcome"):
+    store_id: Id
+    epoch: Count
+    synced: bool  # False: send Holdings before anything is specified
+    lease_seconds: Count
+
+
+class Specs(Frame, frozen=True, tag="specs"):
+    store_id: Id
+    base: Count
+    upto: Count
+    specs: list[Spec]
+
+
+class Ack(Frame, frozen=True, tag="ack"):
+    seq: Count
+    lease_seconds: Count = 0
+
+
+class Fenced(Frame, frozen=True, tag="fenced"):
+    reason: Message
+
+
+FromAgent = Hello | Holdings | Report | Heartbeat
+FromServer = Challenge | Welcome | Specs | Ack | Fenced
+
+_decode_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
+_decode_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)
+encode = msgspec.json.encode
+
+
+def from_agent(frame: str | bytes) -> FromAgent:
+    if len(frame) > MAX_REPORT_BYTES:
+        raise msgspec.ValidationError(f"a report has at most {MAX_REPORT_BYTES} bytes, this one has {len(frame)}")
+    return _decode_agent.decode(frame)
+
+
+def from_server(frame: str | bytes) -> FromServer:
+    return _decode_server.decode(frame)
