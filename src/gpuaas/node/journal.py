@@ -42,7 +42,7 @@ class _Node(Struct, frozen=True):
 
 
 class _Facts(Struct, frozen=True):
-    following: int = 1
+    following: int  # the next sequence number
     queued: list[Fact] = []
 
 
@@ -61,7 +61,7 @@ class Journal:
         self._gone: dict[str, Record] = {}
         node = self._load(NODE, _Node)
         self.node_id: str | None = node.node_id if node else None
-        self._facts = self._load(FACTS, _Facts) or _Facts()
+        self._facts = self._load(FACTS, _Facts) or _Facts(following=1)
         head = self._load(HEAD, _Head)
         for name in disk.names():
             if _RECORD.fullmatch(name):

@@ -1,4 +1,4 @@
-"""What the journal remembers about one object."""
+"""What the journal remembers about one object. Fields that a newer agent wrote are passed over, not refused."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from gpuaas.wire.node import Failure, Holding, Id, Scrub, Spec
 Version = tuple[int, int]  # (incarnation, generation)
 
 
-class Intent(Struct, frozen=True, forbid_unknown_fields=True):
+class Intent(Struct, frozen=True):
     """All that may exist on the host for an object; durable before any of it is made. Only ever grows."""
 
     generation: int
@@ -18,7 +18,7 @@ class Intent(Struct, frozen=True, forbid_unknown_fields=True):
     uid_base: int
 
 
-class Applied(Struct, frozen=True, forbid_unknown_fields=True):
+class Applied(Struct, frozen=True):
     """What was last seen ready, and in which boot."""
 
     incarnation: int
@@ -32,7 +32,7 @@ class Applied(Struct, frozen=True, forbid_unknown_fields=True):
         return self.incarnation, self.generation
 
 
-class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
+class Verdict(Struct, frozen=True):
     """A version that is not tried again: it was refused as a spec, or it failed and was never good."""
 
     incarnation: int
@@ -44,7 +44,7 @@ class Verdict(Struct, frozen=True, forbid_unknown_fields=True):
         return self.incarnation, self.generation
 
 
-class Record(Struct, frozen=True, forbid_unknown_fields=True):
+class Record(Struct, frozen=True):
     """`lineage` names the sync with a server after which the spec came: generations compare only within one."""
 
     id: Id

@@ -297,7 +297,7 @@ class Launch(In, frozen=True):
     project: Ref | None = None  # may be left out by a member of one project
     count: Annotated[int, Meta(ge=1, le=64)] = 1  # all or none
     wait: bool = False  # queue when nothing fits
-    access: Access = Access()
+    access: Access = field(default_factory=Access)
     storage: Annotated[list[StorageRequest], Meta(max_length=16)] = []
     runtime_bundle_id: Ref | None = None
     runtime_bundle_slug: Ref | None = None

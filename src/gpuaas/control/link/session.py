@@ -10,7 +10,7 @@ import msgspec
 
 from gpuaas.control.app.nodes import signed_by
 from gpuaas.control.link import inventory
-from gpuaas.control.operations import drift, reachability
+from gpuaas.control.operations import drift
 from gpuaas.control.operations.observe import observe
 from gpuaas.control.store import events, nodes, specs, stores
 from gpuaas.control.store.transaction import Tx
@@ -152,8 +152,3 @@ def _heard(tx: Tx, node: Node, synced: bool) -> None:
         nodes.move(tx, node, "synced")
     elif node.state == "lost":
         nodes.move(tx, node, "heard")
-
-
-def follow(tx: Tx, session: Session) -> None:
-    """After a node was heard again: its allocations are what they were. A transaction of its own (lock order)."""
-    reachability.follow(tx, session.node_id)

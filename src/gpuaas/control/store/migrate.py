@@ -5,7 +5,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, create_engine, text
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK = 7_201_934  # one migration at a time per database
@@ -39,6 +39,5 @@ def head() -> str:
     return found
 
 
-def current(engine: Engine) -> str | None:
-    with engine.connect() as conn:
-        return conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+def current(conn: Connection) -> str | None:
+    return conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()

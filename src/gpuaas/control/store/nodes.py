@@ -151,3 +151,10 @@ def with_allocations_out_of_step(tx: Tx, may_be_lost: tuple[str, ...]) -> list[s
         .order_by(node.id)
     )
     return list(tx.conn.execute(statement).scalars())
+
+
+def addresses(tx: Tx, ids: set[str]) -> dict[str, str]:
+    """Where users reach the published ports of these nodes."""
+    address = t.nodes.c.inventory["address"].as_string().label("address")
+    rows = tx.conn.execute(select(t.nodes.c.id, address).where(t.nodes.c.id.in_(sorted(ids))))
+    return {row.id: row.address for row in rows if row.address}

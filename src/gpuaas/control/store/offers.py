@@ -28,3 +28,8 @@ def offer(tx: Tx, name: str) -> Offer | None:
 def offers(tx: Tx) -> list[Offer]:
     statement = select(*columns(t.offers, Offer)).where(t.offers.c.enabled)
     return many(tx.conn, statement.order_by(t.offers.c.gpu_model, t.offers.c.gpu_count, t.offers.c.slug), Offer)
+
+
+def slugs(tx: Tx, ids: set[str]) -> dict[str, str]:
+    rows = tx.conn.execute(select(t.offers.c.id, t.offers.c.slug).where(t.offers.c.id.in_(sorted(ids))))
+    return {row.id: row.slug for row in rows}

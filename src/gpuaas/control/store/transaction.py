@@ -81,6 +81,11 @@ class Tx:
         """Tell listeners after the commit that there is something to look at. A hint: the truth is in the tables."""
         self.topics.add(topic)
 
+    def expect_one_audit_entry(self) -> None:
+        """A mutation that leaves none (or several) does not commit."""
+        if len(self._audit) != 1:
+            raise AssertionError(f"{len(self._audit)} audit entries for one mutation: {self._audit}")
+
     def savepoint(self) -> NestedTransaction:
         """For an attempt that may be taken back without giving up the whole transaction."""
         return self.conn.begin_nested()

@@ -3,6 +3,7 @@
 Works from one directory handle and never follows a link, so that no path of it can be redirected.
 """
 
+import fcntl
 import os
 import re
 import stat
@@ -64,6 +65,13 @@ class FileDisk:
 
     def names(self) -> list[str]:
         return sorted(name for name in os.listdir(self._dir) if _NAME.fullmatch(name))
+
+    def hold(self) -> None:
+        """Makes sure that this is the only agent here, until the process ends: two would undo each other's work."""
+        try:
+            fcntl.flock(self._dir, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise HostError("hold", "the state directory", "another agent is using it", transient=False) from error
 
     def close(self) -> None:
         os.close(self._dir)

@@ -1,0 +1,13 @@
+"""What a server is started with."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    database_url: str | None  # None: the embedded PostgreSQL below state_dir
+    host: str
+    port: int
+    state_dir: Path
+    log_level: str = "INFO"

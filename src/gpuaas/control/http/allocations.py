@@ -1,0 +1,130 @@
+"""Routes: plan, launch, list, show, restart, release; offers."""
+
+from typing import Any
+
+from litestar import Response, get, post
+
+from gpuaas.control.app import allocations, offers
+from gpuaas.control.http import pages, views
+from gpuaas.control.http.endpoint import Req, Result, mutate, read
+from gpuaas.control.http.params import Cursor, IncludeReleased, Limit, Name, OptionalName
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.identity import Caller
+from gpuaas.model.operation import Operation
+from gpuaas.wire import api
+
+
+@get("/offers", opt={"action": "offer.read"}, sync_to_thread=True, summary="What can be launched")
+def list_offers(request: Req) -> Response[api.OfferPage]:
+    return read(
+        request, lambda tx, caller: api.OfferPage([views.offer(o) for o in offers.list_offers(tx, caller)], None)
+    )
+
+
+@post("/offers", opt={"action": "offer.write"}, sync_to_thread=True, summary="Add an offer (platform administrators)")
+def create_offer(request: Req, data: api.NewOffer) -> Response[api.OfferView]:
+    values = {name: getattr(data, name) for name in data.__struct_fields__}
+    return mutate(request, lambda tx, caller: Result(views.offer(offers.create_offer(tx, caller, **values)), 201), data)
+
+
+@post(
+    "/allocations",
+    opt={"action": "allocation.launch"},
+    status_code=202,
+    sync_to_thread=True,
+    summary="Launch machines: compute, access, storage, runtime, lease in one submit",
+)
+def launch(request: Req, data: api.Launch) -> Response[api.Launched]:
+    def work(tx: Tx, caller: Caller) -> Result:
+        started, plan = allocations.launch(tx, caller, data)
+        shown = shown_allocations(tx, [allocation for allocation, _ in started])
+        done = [views.operation(operation) for _, operation in started]
+        body = api.Launched(shown, done, not plan.fits, views.reasons(plan.reasons))
+        return Result(body, 202, _location(started[0][1]))
+
+    return mutate(request, work, data)
+
+
+@post(
+    "/allocations/plan",
+    opt={"action": "allocation.plan"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="Say what a launch would do, without doing it",
+)
+def plan(request: Req, data: api.PlanRequest) -> Response[api.PlanView]:
+    return read(
+        request,
+        lambda tx, caller: views.plan(allocations.plan(tx, caller, data.offer, data.project, data.count)),
+    )
+
+
+@get("/allocations", opt={"action": "allocation.read"}, sync_to_thread=True, summary="Machines you can see")
+def list_allocations(
+    request: Req,
+    project: OptionalName = None,
+    include_released: IncludeReleased = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response[api.AllocationPage]:
+    after = pages.position(cursor)
+
+    def work(tx: Tx, caller: Caller) -> api.AllocationPage:
+        found = allocations.list_allocations(tx, caller, project, not include_released, after, limit + 1)
+        items, more = pages.cut(found, limit)
+        cursor = pages.encode(items[-1].created_at, items[-1].id) if more else None
+        return api.AllocationPage(shown_allocations(tx, list(items)), cursor)
+
+    return read(request, work)
+
+
+@get("/allocations/{allocation:str}", opt={"action": "allocation.read"}, sync_to_thread=True, summary="One machine")
+def show(request: Req, allocation: Name) -> Response[api.AllocationView]:
+    return read(request, lambda tx, caller: shown_allocations(tx, [allocations.show(tx, caller, allocation)])[0])
+
+
+@post(
+    "/allocations/{allocation:str}/restart",
+    opt={"action": "allocation.restart"},
+    status_code=202,
+    sync_to_thread=True,
+    summary="Restart: same id, endpoint and host key; sessions and processes end",
+)
+def restart(request: Req, allocation: Name, data: api.Confirm) -> Response[api.Changed]:
+    def work(tx: Tx, caller: Caller) -> Result:
+        return _changed(tx, *allocations.restart(tx, caller, allocation, data.confirm))
+
+    return mutate(request, work, data)
+
+
+@post(
+    "/allocations/{allocation:str}/release",
+    opt={"action": "allocation.release"},
+    status_code=202,
+    sync_to_thread=True,
+    summary="Release: everything on the machine is gone, volumes are kept",
+)
+def release(request: Req, allocation: Name, data: api.Confirm) -> Response[api.Changed]:
+    def work(tx: Tx, caller: Caller) -> Result:
+        return _changed(tx, *allocations.release(tx, caller, allocation, data.confirm))
+
+    return mutate(request, work, data)
+
+
+def shown_allocations(tx: Tx, items: list[Allocation]) -> list[api.AllocationView]:
+    """With the names and addresses that a person needs."""
+    slugs, addresses = allocations.surroundings(tx, items)
+    return [views.allocation(item, slugs, addresses) for item in items]
+
+
+def _changed(tx: Tx, allocation: Allocation, operation: Operation) -> Result:
+    body = api.Changed(shown_allocations(tx, [allocation])[0], views.operation(operation))
+    return Result(body, 202, _location(operation))
+
+
+def _location(operation: Operation) -> dict[str, str]:
+    return {"Location": f"/api/v1/operations/{operation.id}"}
+
+
+ROUTES: list[Any] = [list_offers, create_offer, launch, plan, list_allocations, show, restart, release]

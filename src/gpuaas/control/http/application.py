@@ -1,0 +1,113 @@
+"""The ASGI application: routes, errors, limits, the OpenAPI document. Refuses to start with an unguarded route."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from litestar import Litestar, Request, Response, Router, get
+from litestar.datastructures import State
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpuaas import __version__
+from gpuaas.control.http import allocations, history, identity, nodes, openapi
+from gpuaas.control.http.problems import HANDLERS
+from gpuaas.control.store import migrate
+from gpuaas.control.store.transaction import Store
+from gpuaas.control.store.wakes import Wakes
+from gpuaas.kit.errors import Problem
+from gpuaas.kit.log import bound
+from gpuaas.model.permission import PERMISSIONS
+from gpuaas.wire import api
+
+PREFIX = "/api/v1"
+CORRELATION = re.compile(r"^[A-Za-z0-9._-]{8,64}$")
+SECURITY_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+@get("/healthz", opt={"action": "health"}, sync_to_thread=False, summary="The process is alive")
+def healthz() -> api.Health:
+    return api.Health("ok", __version__)
+
+
+@get("/readyz", opt={"action": "health"}, sync_to_thread=True, summary="The database answers and its schema fits")
+def readyz(request: Request[Any, Any, Any]) -> api.Health:
+    store: Store = request.app.state.store
+    found = store.transact(lambda tx: migrate.current(tx.conn))
+    if found != migrate.head():
+        raise Problem("schema", 503, f"The database has schema {found}, this server needs {migrate.head()}.")
+    return api.Health("ready", __version__)
+
+
+@get("/openapi.json", opt={"action": "health"}, sync_to_thread=True, include_in_schema=False)
+def document(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
+    return Response(openapi.document(request.app), media_type="application/json")
+
+
+def correlated(app: ASGIApp) -> ASGIApp:
+    """Every request has a correlation id: the caller's, or a new one; it is on the response and on every log line."""
+
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope["headers"]).get(b"x-correlation-id", b"").decode("latin-1")
+        store: Store = scope["litestar_app"].state.store
+        correlation_id = given if CORRELATION.match(given) else store.ids.new("cr")
+        scope["state"]["correlation_id"] = correlation_id
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", []), (b"x-correlation-id", correlation_id.encode())]
+                message["headers"] = headers + [h for h in SECURITY_HEADERS if h[0] not in dict(headers)]
+            await send(message)
+
+        with bound(correlation_id=correlation_id):
+            await app(scope, receive, sending)
+
+    return middleware
+
+
+def build(
+    store: Store,
+    wakes: Wakes,
+    sockets: Sequence[Any] = (),
+    lifespan: Sequence[Callable[[Litestar], AbstractAsyncContextManager[None]]] = (),
+) -> Litestar:
+    routes = [*identity.ROUTES, *allocations.ROUTES, *history.ROUTES, *nodes.ROUTES]
+    app = Litestar(
+        route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[document, *routes, *sockets])],
+        state=State({"store": store, "wakes": wakes}),
+        middleware=[correlated],
+        exception_handlers=HANDLERS,
+        request_max_body_size=api.MAX_BODY_BYTES,
+        lifespan=list(lifespan),
+        openapi_config=_openapi(),
+        logging_config=None,
+        debug=False,
+    )
+    _refuse_unguarded(app)
+    return app
+
+
+def _openapi() -> OpenAPIConfig:
+    return OpenAPIConfig(
+        title="GPUaaS",
+        version=__version__,
+        description="GPU machines as a service. Errors are RFC 9457 problem details with a stable `code`.",
+        components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
+        security=[{"token": []}],
+        openapi_router=Router(f"{PREFIX}/openapi", route_handlers=[], opt={"action": "health"}),
+        render_plugins=[JsonRenderPlugin()],
+    )
+
+
+def _refuse_unguarded(app: Litestar) -> None:
+    for route in app.routes:
+        found: Any = route
+        for handler in getattr(found, "route_handlers", None) or [found.route_handler]:
+            if getattr(handler, "http_methods", None) == {"OPTIONS"}:
+                continue  # Litestar's own answer, which reveals only the methods
+            action = handler.opt.get("action")
+            if action not in PERMISSIONS:
+                raise RuntimeError(f"the route {route.path} names no action of the permission table: {action}")

@@ -1,0 +1,117 @@
+"""How every route runs: who is asking, one transaction, one answer.
+
+Fails closed: a route whose declared action was not checked by the app layer, or a mutation that left no audit entry,
+is rolled back and answered with 500.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.connection import ASGIConnection
+
+from gpuaas.control.app import idempotency
+from gpuaas.control.app.sessions import authenticate
+from gpuaas.control.store.idempotency import Answer
+from gpuaas.control.store.transaction import Store, Tx
+from gpuaas.kit.errors import Problem
+from gpuaas.model.identity import Caller
+
+Req = Request[Any, Any, Any]
+KEY_LENGTH = 128
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a route answers. `secret`: shown once, never kept for a retry."""
+
+    body: Any
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    secret: bool = False
+
+
+Work = Callable[[Tx, Caller], Result]
+
+
+def store_of(request: ASGIConnection[Any, Any, Any, Any]) -> Store:
+    store: Store = request.app.state.store
+    return store
+
+
+def correlation_of(request: ASGIConnection[Any, Any, Any, Any]) -> str:
+    return str(request.scope["state"].get("correlation_id", ""))
+
+
+def read(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
+    """A GET: nothing is written but the token's time of last use."""
+
+    def run(tx: Tx) -> bytes:
+        body = work(tx, signed_in(tx, request))
+        _checked(tx, request)
+        return msgspec.json.encode(body)
+
+    return answer(200, store_of(request).transact(run, correlation_id=correlation_of(request)))
+
+
+def mutate(request: Req, work: Work, data: msgspec.Struct | None = None) -> Response[Any]:
+    key = request.headers.get("idempotency-key")
+    if key is not None and not (0 < len(key) <= KEY_LENGTH and key.isascii() and key.isprintable()):
+        raise Problem("invalid_request", 422, "The Idempotency-Key must have 1 to 128 printable ASCII characters.")
+    body = msgspec.json.encode(data) if data is not None else b""
+    hashed = idempotency.request_hash(request.method, request.url.path, body)
+
+    def run(tx: Tx) -> tuple[Answer, bytes]:
+        caller = signed_in(tx, request)
+        shown = b""
+
+        def once() -> Answer:
+            nonlocal shown
+            result = work(tx, caller)
+            _checked(tx, request)
+            tx.expect_one_audit_entry()
+            shown = b"" if result.body is None else msgspec.json.encode(result.body)
+            return Answer(hashed, result.status, dict(result.headers), None if result.secret else shown)
+
+        if key is None:
+            return once(), shown
+        kept = idempotency.once(tx, caller.user_id, key, hashed, once)
+        return kept, shown or bytes(kept.body or b"")
+
+    kept, shown = store_of(request).transact(run, correlation_id=correlation_of(request))
+    return answer(kept.status, shown, kept.headers)
+
+
+def public(request: Req, work: Callable[[Tx], Result]) -> Response[Any]:
+    """A route that needs no token."""
+
+    def run(tx: Tx) -> Result:
+        result = work(tx)
+        _checked(tx, request)
+        return result
+
+    result = store_of(request).transact(run, correlation_id=correlation_of(request))
+    return answer(result.status, msgspec.json.encode(result.body), result.headers)
+
+
+def signed_in(tx: Tx, request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret:
+        raise Problem(
+            "unauthenticated", 401, "This needs a token.", "Send `Authorization: Bearer ...`; get one by logging in."
+        )
+    caller = authenticate(tx, secret.strip())
+    tx.actor = caller.user_id
+    return caller
+
+
+def answer(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response[Any]:
+    return Response(content=body, status_code=status, headers=dict(headers or {}), media_type="application/json")
+
+
+def _checked(tx: Tx, request: Req) -> None:
+    action = request.route_handler.opt["action"]
+    if action not in tx.authorized:
+        raise AssertionError(f"{request.method} {request.url.path} answered without checking {action}")

@@ -1,0 +1,74 @@
+"""The OpenAPI document: Litestar's, plus what holds for every route (errors, permission, Idempotency-Key)."""
+
+from typing import Any
+
+from litestar import Litestar
+
+from gpuaas.model.permission import PERMISSIONS
+
+MUTATIONS = {"post", "put", "delete", "patch"}
+ERRORS = {
+    "401": "No valid token",
+    "403": "The role or the token does not allow it; the missing permission is named",
+    "404": "There is no such object that you can see",
+    "409": "It is in the wrong state, taken, or being worked on",
+    "413": "The body is too large",
+    "422": "The request is not valid",
+    "503": "The store did not answer; try again after Retry-After",
+}
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "description": "RFC 9457 problem details. `code` is stable.",
+    "required": ["type", "title", "status", "code", "detail", "hint", "correlation_id"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "examples": ["no_capacity"]},
+        "detail": {"type": "string"},
+        "hint": {"type": "string"},
+        "correlation_id": {"type": "string"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+IDEMPOTENCY_KEY: dict[str, Any] = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "Same key and same request: same answer, one effect.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+}
+
+
+def document(app: Litestar) -> dict[str, Any]:
+    found: dict[str, Any] = app.openapi_schema.to_schema()
+    found["components"].setdefault("schemas", {})["Problem"] = PROBLEM
+    actions = _actions(app)
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            action = actions[path, method.upper()]
+            public = PERMISSIONS[action].scope == "public"
+            operation["x-permission"] = action
+            if public:
+                operation["security"] = []
+            operation["responses"].pop("400", None)
+            for status, description in ERRORS.items():
+                operation["responses"][status] = {
+                    "description": description,
+                    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+            operation["responses"]["400"] = {**operation["responses"]["422"], "description": "Not readable"}
+            if method in MUTATIONS and not public:
+                operation.setdefault("parameters", []).append(IDEMPOTENCY_KEY)
+    return found
+
+
+def _actions(app: Litestar) -> dict[tuple[str, str], str]:
+    actions = {}
+    for route in app.routes:
+        found: Any = route
+        for handler in getattr(found, "route_handlers", []):
+            path = route.path_format
+            for method in handler.http_methods:
+                actions[path, method] = handler.opt.get("action", "health")
+    return actions

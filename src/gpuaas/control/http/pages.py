@@ -1,0 +1,59 @@
+"""Cursor pagination: opaque, stable under inserts, refused when tampered with."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from gpuaas.kit.errors import Problem
+
+T = TypeVar("T")
+
+
+def encode(*parts: Any) -> str:
+    text = "|".join(part.isoformat() if isinstance(part, datetime) else str(part) for part in parts)
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def position(cursor: str | None) -> tuple[datetime, str] | None:
+    """(created_at, id) of the last item that was seen."""
+    if cursor is None:
+        return None
+    at, _, id = _decode(cursor).partition("|")
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        raise _bad_cursor() from None
+    if moment.tzinfo is None or not id:
+        raise _bad_cursor()
+    return moment, id
+
+
+def number(cursor: str | None) -> int:
+    """The sequence number that was seen last."""
+    if cursor is None:
+        return 0
+    text = _decode(cursor)
+    if not (text.isdigit() and text.isascii() and len(text) < 19):
+        raise _bad_cursor()
+    return int(text)
+
+
+def cut(items: Sequence[T], limit: int) -> tuple[Sequence[T], bool]:
+    """The store was asked for one more than the limit: is there another page?"""
+    return items[:limit], len(items) > limit
+
+
+def _decode(cursor: str) -> str:
+    try:
+        text = base64.urlsafe_b64decode(cursor.encode()).decode()
+    except (binascii.Error, UnicodeError, ValueError):
+        raise _bad_cursor() from None
+    if "\x00" in text:
+        raise _bad_cursor()
+    return text
+
+
+def _bad_cursor() -> Problem:
+    return Problem("bad_cursor", 422, "This cursor is not one of ours.", "Start again without a cursor.")

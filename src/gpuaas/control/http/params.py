@@ -1,0 +1,19 @@
+"""Path and query parameters. Litestar ignores msgspec's `Meta` on these, so their bounds are said in its own words."""
+
+from typing import Annotated
+
+from litestar.params import Parameter
+
+from gpuaas.wire.api import END
+
+_REF = r"^[A-Za-z0-9][A-Za-z0-9@._+-]*" + END
+_CURSOR = r"^[A-Za-z0-9_=-]+" + END
+
+Name = Annotated[str, Parameter(min_length=1, max_length=254, pattern=_REF)]
+OptionalName = Annotated[str | None, Parameter(min_length=1, max_length=254, pattern=_REF, required=False)]
+ObjectId = Annotated[str | None, Parameter(query="object", max_length=64, pattern=r"^[a-z0-9-]+" + END, required=False)]
+IncludeReleased = Annotated[bool, Parameter(query="all")]
+Limit = Annotated[int, Parameter(ge=1, le=500)]
+Cursor = Annotated[str | None, Parameter(max_length=200, pattern=_CURSOR, required=False)]
+Sequence = Annotated[int | None, Parameter(ge=0, le=2**53, required=False)]
+LastEventId = Annotated[str | None, Parameter(header="Last-Event-ID", pattern=r"^[0-9]{1,15}" + END, required=False)]

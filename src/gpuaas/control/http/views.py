@@ -1,0 +1,195 @@
+"""From model to wire: what goes out, and nothing else."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from gpuaas.control.store.events import AuditEntry, Event
+from gpuaas.model.allocation import Allocation, ssh_port
+from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
+from gpuaas.model.lifecycle import SLOT
+from gpuaas.model.node import Node, Offer, Slot
+from gpuaas.model.operation import Operation
+from gpuaas.model.placement import Plan, Reason
+from gpuaas.wire import api
+
+LOGIN_USER = "gpu"
+
+
+def user(user: User) -> api.UserView:
+    return api.UserView(user.id, user.email, user.name, user.platform_role, user.created_at, user.disabled_at)
+
+
+def org(org: Org, role: str | None) -> api.OrgView:
+    return api.OrgView(org.id, org.slug, org.name, role, org.created_at)
+
+
+def project(project: Project, role: str | None) -> api.ProjectView:
+    return api.ProjectView(project.id, project.org_id, project.slug, project.name, role, project.created_at)
+
+
+def member(member: Member) -> api.MemberView:
+    return api.MemberView(member.user_id, member.email, member.name, member.role)
+
+
+def token(token: Token) -> api.TokenView:
+    return api.TokenView(
+        token.id, token.name, list(token.scopes), token.created_at, token.expires_at, token.last_used_at
+    )
+
+
+def key(key: SshKey) -> api.KeyView:
+    return api.KeyView(key.id, key.name, key.type, f"{key.type} {key.blob}", key.fingerprint, key.created_at)
+
+
+def offer(offer: Offer) -> api.OfferView:
+    return api.OfferView(
+        offer.id,
+        offer.slug,
+        offer.name,
+        offer.gpu_model,
+        offer.gpu_count,
+        offer.cpus,
+        offer.memory_mib,
+        offer.isolation,
+        list(offer.realisations),
+        offer.price_micros_per_hour,
+    )
+
+
+def slot(slot: Slot, holder: str | None) -> api.SlotView:
+    return api.SlotView(
+        slot.id,
+        slot.name,
+        slot.gpu_model,
+        list(slot.gpus),
+        slot.cpus,
+        slot.memory_mib,
+        slot.state,
+        slot.reason,
+        holder,
+        list(SLOT.allowed(slot.state)),
+    )
+
+
+def node(node: Node, slots: list[Slot], holders: dict[str, str]) -> api.NodeView:
+    inventory = node.inventory or {}
+    return api.NodeView(
+        node.id,
+        node.name,
+        node.state,
+        node.org_id,
+        bool(inventory.get("ready", False)),
+        str(inventory.get("reason", "")),
+        str(inventory.get("address", "")),
+        node.agent_version,
+        len(inventory.get("gpus", [])),
+        node.last_seen_at,
+        node.created_at,
+        [slot(item, holders.get(item.id)) for item in slots],
+    )
+
+
+def reasons(reasons: tuple[Reason, ...]) -> list[api.ReasonView]:
+    return [api.ReasonView(r.code, r.message, r.count, list(r.nodes)) for r in reasons]
+
+
+def plan(plan: Plan) -> api.PlanView:
+    return api.PlanView(plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons))
+
+
+def allocation(item: Allocation, offers: dict[str, str], addresses: dict[str, str]) -> api.AllocationView:
+    reachable = item.node_id in addresses and item.seat is not None and item.state not in ("released", "failed")
+    endpoint = None
+    if reachable and item.node_id is not None and item.seat is not None:
+        endpoint = api.Endpoint(addresses[item.node_id], ssh_port(item.seat), LOGIN_USER)
+    return api.AllocationView(
+        item.id,
+        item.org_id,
+        item.project_id,
+        item.name,
+        item.state,
+        offers.get(item.offer_id, item.offer_id),
+        item.owner_id,
+        item.realisation,
+        endpoint,
+        item.host_key,
+        _failure(item.failure_code, item.failure_message),
+        list(item.allowed_actions),
+        item.created_at,
+        item.active_at,
+        item.released_at,
+    )
+
+
+def operation(item: Operation) -> api.OperationView:
+    return api.OperationView(
+        item.id,
+        item.kind,
+        item.state,
+        item.org_id,
+        item.project_id,
+        item.allocation_id,
+        [_phase(phase) for phase in item.phases],
+        _failure(item.failure_code or ("superseded" if item.failure_message else None), item.failure_message),
+        item.created_by,
+        item.created_at,
+        item.finished_at,
+        item.correlation_id,
+    )
+
+
+def event(item: Event) -> api.EventView:
+    return api.EventView(
+        item.seq,
+        item.type,
+        item.at,
+        item.org_id,
+        item.project_id,
+        item.object_kind,
+        item.object_id,
+        item.actor,
+        item.data,
+        item.correlation_id,
+        item.app_instance_id,
+        item.operating_mode,
+        item.control_plane_scope,
+        item.runtime_backend,
+        item.tenant_boundary_mode,
+    )
+
+
+def audit(item: AuditEntry) -> api.AuditView:
+    return api.AuditView(
+        item.seq,
+        item.at,
+        item.org_id,
+        item.project_id,
+        item.actor,
+        item.action,
+        item.object_kind,
+        item.object_id,
+        item.data,
+        item.correlation_id,
+        bytes(item.hash).hex(),
+    )
+
+
+def _failure(code: str | None, message: str | None) -> api.FailureView | None:
+    return api.FailureView(code, message or "") if code else None
+
+
+def _phase(phase: dict[str, Any]) -> api.PhaseView:
+    return api.PhaseView(
+        phase["name"],
+        phase["state"],
+        _time(phase["started_at"]),
+        _time(phase["finished_at"]),
+        _time(phase["progress_at"]),
+        phase["message"],
+        phase["percent"],
+        phase["log"],
+    )
+
+
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,42 @@
+"""Runs the sweeps of this replica: each at its own pace, some also when woken. A sweep that fails is tried again."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpuaas.control.store.transaction import Store
+from gpuaas.control.store.wakes import Wakes, wait
+from gpuaas.control.sweeps import lost_nodes, old_answers, queue
+
+log = logging.getLogger(__name__)
+
+
+class Sweep(NamedTuple):
+    name: str
+    run: Callable[[Store], int]
+    every_seconds: float
+    wake: str  # a topic that makes it run at once
+
+
+SWEEPS = (
+    Sweep("lost_nodes", lost_nodes.sweep, 2.0, "nodes"),
+    Sweep("queue", queue.sweep, 5.0, "placement"),
+    Sweep("old_answers", old_answers.sweep, 600.0, "never"),
+)
+
+
+async def run(store: Store, wakes: Wakes) -> None:
+    await asyncio.gather(*(_repeat(sweep, store, wakes) for sweep in SWEEPS))
+
+
+async def _repeat(sweep: Sweep, store: Store, wakes: Wakes) -> None:
+    with wakes.on(sweep.wake) as woken:
+        while True:
+            try:
+                done = await asyncio.to_thread(sweep.run, store)
+                if done:
+                    log.info("swept", extra={"fields": {"sweep": sweep.name, "changed": done}})
+            except Exception:
+                log.exception("the sweep %s failed", sweep.name)
+            await wait(woken, sweep.every_seconds)

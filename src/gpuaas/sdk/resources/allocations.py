@@ -1,0 +1,62 @@
+"""The machine: plan, launch, list, show, restart, release."""
+
+from collections.abc import Iterator, Sequence
+
+from gpuaas.sdk.api import Api, path
+from gpuaas.wire.api import (
+    Access,
+    AllocationPage,
+    AllocationView,
+    Changed,
+    Confirm,
+    Launch,
+    Launched,
+    PlanRequest,
+    PlanView,
+)
+
+
+class Allocations:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def plan(self, offer: str, *, project: str | None = None, count: int = 1) -> PlanView:
+        """What a launch would do right now, without doing it."""
+        return self._api.post(path("allocations", "plan"), PlanRequest(offer, project, count), PlanView)
+
+    def launch(
+        self,
+        name: str,
+        *,
+        offer: str,
+        project: str | None = None,
+        count: int = 1,
+        wait: bool = False,
+        keys: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Launched:
+        """Accepted, not finished: `client.wait(launched.operations[0])` waits for the machine.
+
+        `count` machines or none; `wait` queues when nothing fits; `keys` are names of your SSH keys, all by default.
+        With an `idempotency_key` of your own the call can be repeated by another process too.
+        """
+        access = Access(keys=list(keys)) if keys else Access()
+        body = Launch(name, offer, project=project, count=count, wait=wait, access=access)
+        return self._api.post(path("allocations"), body, Launched, idempotency_key)
+
+    def list(self, project: str | None = None, *, released: bool = False) -> Iterator[AllocationView]:
+        """Live ones of one project or of all that you see; `released` adds those that are gone."""
+        query = {"project": project, "all": True if released else None}
+        return self._api.pages(path("allocations"), AllocationPage, query)
+
+    def show(self, name: str) -> AllocationView:
+        """By id, or by a name that is unique in the projects that you see."""
+        return self._api.get(path("allocations", name), AllocationView)
+
+    def restart(self, name: str, *, confirm: str, idempotency_key: str | None = None) -> Changed:
+        """Ends every session and process on the machine. `confirm` repeats the machine's name."""
+        return self._api.post(path("allocations", name, "restart"), Confirm(confirm), Changed, idempotency_key)
+
+    def release(self, name: str, *, confirm: str, idempotency_key: str | None = None) -> Changed:
+        """Gives the machine back; what is on its disk is lost. `confirm` repeats the machine's name."""
+        return self._api.post(path("allocations", name, "release"), Confirm(confirm), Changed, idempotency_key)

@@ -1,0 +1,28 @@
+"""The activity of a project: list, follow."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gpuaas.sdk.api import Api, path
+from gpuaas.sdk.follow import frames
+from gpuaas.wire.api import EventPage, EventView
+
+
+class Events:
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def list(self, project: str | None = None, *, object_id: str | None = None) -> Iterator[EventView]:
+        """Oldest first. `project` may be left out by somebody who sees one."""
+        return self._api.pages(path("events"), EventPage, {"project": project, "object": object_id})
+
+    def follow(self, project: str | None = None, *, after: int | None = None) -> Iterator[EventView]:
+        """Every event, once and in order, for as long as you read: after number `after`, or from now on."""
+        seen = -1 if after is None else after
+        last_id = "" if after is None else str(after)
+        for frame in frames(self._api.transport, path("events", "follow"), query={"project": project}, last_id=last_id):
+            event = msgspec.json.decode(frame.data, type=EventView)
+            if event.seq > seen:
+                seen = event.seq
+                yield event

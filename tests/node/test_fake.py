@@ -1,0 +1,101 @@
+"""The fake's own promises: its knobs, its canaries, and that its state outlives the agent."""
+
+from pathlib import Path
+
+import pytest
+from node.samples import ID, OTHER_ID, World, body, key
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.disk import FileDisk
+from gpuaas.node.host.fake import FakeDisk, FakeHost
+
+
+@pytest.mark.parametrize(
+    ("gpus", "count", "vendor", "memory_mib"),
+    [("8xH100", 8, "nvidia", 81559), ("4xMI300X", 4, "amd", 196608), ("1xL4", 1, "nvidia", 23034)],
+)
+def test_gpus_are_read_from_a_word(gpus: str, count: int, vendor: str, memory_mib: int) -> None:
+    inventory = FakeHost(gpus, name="one").inventory()
+    assert len(inventory.gpus) == len(inventory.slots) == count
+    assert {(gpu.vendor, gpu.memory_mib) for gpu in inventory.gpus} == {(vendor, memory_mib)}
+    assert inventory.slots[0].name == "gpu0"
+
+
+@pytest.mark.parametrize("gpus", ["", "H100", "0xH100", "8xB9000", "8 x H100", "-1xH100", "9999xH100"])
+def test_other_words_are_refused(gpus: str) -> None:
+    with pytest.raises(ValueError, match="like 8xH100"):
+        FakeHost(gpus)
+
+
+def test_gpus_are_the_same_every_time_and_others_on_another_host() -> None:
+    assert FakeHost(name="one").gpu_uuids() == FakeHost(name="one").gpu_uuids()
+    assert not set(FakeHost(name="one").gpu_uuids()) & set(FakeHost(name="two").gpu_uuids())
+
+
+def test_faults_are_for_one_object_and_run_out() -> None:
+    host = FakeHost()
+    host.fail("rootfs_ensure", times=1, cause="no space", id=ID, transient=False)
+    host.rootfs_ensure(OTHER_ID, body(host, seat=1))
+    with pytest.raises(HostError, match="no space") as caught:
+        host.rootfs_ensure(ID, body(host))
+    assert not caught.value.transient
+    host.rootfs_ensure(ID, body(host))
+
+
+def test_delays_go_through_the_given_sleep() -> None:
+    slept: list[float] = []
+    host = FakeHost(sleep=slept.append)
+    host.delays["rootfs_ensure"] = 2.5
+    host.rootfs_ensure(ID, body(host))
+    assert slept == [2.5]
+
+
+def test_data_left_on_a_gpu_is_noticed() -> None:
+    world = World()
+    world.launch()
+    world.host.fail("scrub")
+    world.want(ID, None)
+    world.settle()
+    world.want(OTHER_ID, body(world.host))
+    world.settle()
+    assert world.host.state.leaks == [(world.host.gpu_uuids()[0], ID, OTHER_ID)]
+
+
+def test_sessions_end_with_their_key() -> None:
+    world = World()
+    world.launch(keys=[key("SHA256:one"), key("SHA256:two")])
+    assert world.host.login(ID, "SHA256:one")
+    assert world.host.login(ID, "SHA256:two")
+    assert not world.host.login(ID, "SHA256:three")
+    world.want(ID, body(world.host, keys=[key("SHA256:two")]))
+    world.settle()
+    assert world.host.state.sessions[ID] == ["SHA256:two"]
+
+
+def test_a_saved_machine_outlives_the_process_but_not_a_reboot(tmp_path: Path) -> None:
+    def machine(boot_id: str) -> FakeHost:
+        return FakeHost.saved(FileDisk(tmp_path, sync=False), "8xH100", "one", "127.0.0.1", boot_id)
+
+    host = machine("boot-a")
+    spec = body(host)
+    host.rootfs_ensure(ID, spec)
+    host.devices_ensure(ID, spec)
+    host.network_ensure(ID, spec)
+    host_key = host.access_ensure(ID, spec.keys)
+    host.container_start(ID, spec)
+    again = machine("boot-a")
+    assert again.state == host.state
+    assert again.container(ID).running  # type: ignore[union-attr]
+    rebooted = machine("boot-b")
+    assert rebooted.container(ID) is None
+    assert rebooted.boot_id() == "boot-b"
+    assert rebooted.access_ensure(ID, []) == host_key
+    assert machine("boot-b").state == rebooted.state
+
+
+def test_a_torn_state_is_a_machine_with_nothing_on_it() -> None:
+    disk = FakeDisk()
+    disk.tear("host.json")
+    host = FakeHost.saved(disk, "1xL4", "one", "127.0.0.1", "boot-a")
+    assert host.present() == []
+    assert host.boot_id() == "boot-a"

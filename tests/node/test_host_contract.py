@@ -1,0 +1,184 @@
+"""What every host must do. A new implementation is added to HOSTS and runs the same file."""
+
+from collections.abc import Callable
+
+import pytest
+from node.samples import ID, OTHER_ID, body, key
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.fake import FakeHost
+from gpuaas.node.host.interface import Host, boot_config
+from gpuaas.wire.node import AllocationBody, SlotSpec
+
+HOSTS: dict[str, Callable[[], Host]] = {"fake": lambda: FakeHost("4xH100")}
+EVERYTHING = {"rootfs", "devices", "network", "access", "container"}
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: pytest.FixtureRequest) -> Host:
+    return HOSTS[request.param]()
+
+
+def wanted(host: Host, seat: int = 0, restarts: int = 0) -> AllocationBody:
+    """A body for the GPU number `seat` of this host."""
+    gpu = host.inventory().gpus[seat].uuid
+    return body(FakeHost(), seat, restarts=restarts, slots=[SlotSpec("sl-" + "a" * 16, [gpu])])
+
+
+def make(host: Host, id: str, body: AllocationBody) -> str:
+    host.rootfs_ensure(id, body)
+    host.devices_ensure(id, body)
+    host.network_ensure(id, body)
+    host_key = host.access_ensure(id, body.keys)
+    host.container_start(id, body)
+    return host_key
+
+
+def remove(host: Host, id: str, body: AllocationBody) -> None:
+    host.container_stop(id)
+    host.access_remove(id)
+    host.network_remove(id)
+    host.devices_remove(id, [gpu for slot in body.slots for gpu in slot.gpus])
+    host.rootfs_remove(id)
+
+
+def parts(host: Host, id: str = ID) -> set[str]:
+    return set().union(*(each.parts for each in host.present() if each.id == id))
+
+
+def test_the_inventory_adds_up(host: Host) -> None:
+    inventory = host.inventory()
+    uuids = [gpu.uuid for gpu in inventory.gpus]
+    assert len(set(uuids)) == len(uuids) > 1
+    assert sorted(gpu for slot in inventory.slots for gpu in slot.gpus) == sorted(uuids)
+    assert sum(slot.cpus for slot in inventory.slots) <= inventory.cpus
+    assert sum(slot.memory_mib for slot in inventory.slots) <= inventory.memory_mib
+    assert inventory == host.inventory()
+
+
+def test_a_machine_is_made_and_leaves_nothing_behind(host: Host) -> None:
+    spec = wanted(host)
+    assert host.container(ID) is None
+    host_key = make(host, ID, spec)
+    machine = host.container(ID)
+    assert host_key
+    assert machine is not None
+    assert (machine.running, machine.restarts, machine.boot_id) == (True, 0, host.boot_id())
+    assert machine.config == boot_config(spec)
+    assert parts(host) == EVERYTHING
+    remove(host, ID, spec)
+    assert host.present() == []
+    assert host.container(ID) is None
+
+
+def test_every_part_shows_up_in_present(host: Host) -> None:
+    spec = wanted(host)
+    seen: set[str] = set()
+    for part, ensure in (
+        ("rootfs", lambda: host.rootfs_ensure(ID, spec)),
+        ("devices", lambda: host.devices_ensure(ID, spec)),
+        ("network", lambda: host.network_ensure(ID, spec)),
+        ("access", lambda: host.access_ensure(ID, spec.keys)),
+        ("container", lambda: host.container_start(ID, spec)),
+    ):
+        ensure()
+        seen.add(part)
+        assert parts(host) == seen
+
+
+def test_ensuring_again_changes_nothing(host: Host) -> None:
+    spec = wanted(host)
+    host_key = make(host, ID, spec)
+    before = host.container(ID)
+    for _ in range(2):
+        host.rootfs_ensure(ID, spec)
+        host.devices_ensure(ID, spec)
+        host.network_ensure(ID, spec)
+        assert host.access_ensure(ID, spec.keys) == host_key
+    assert host.container(ID) == before
+
+
+def test_removing_what_never_was_is_success(host: Host) -> None:
+    remove(host, ID, wanted(host))
+    assert host.present() == []
+
+
+def test_every_removal_gives_evidence(host: Host) -> None:
+    spec = wanted(host)
+    gpu = spec.slots[0].gpus[0]
+    make(host, ID, spec)
+    host.container_stop(ID)
+    for _ in range(2):
+        assert [(scrub.gpu, scrub.clean) for scrub in host.devices_remove(ID, [gpu])] == [(gpu, True)]
+
+
+def test_devices_that_only_the_host_knows_of_are_scrubbed_too(host: Host) -> None:
+    spec = wanted(host)
+    host.devices_ensure(ID, spec)
+    assert [scrub.gpu for scrub in host.devices_remove(ID, [])] == spec.slots[0].gpus
+
+
+def test_devices_are_not_taken_from_a_running_container(host: Host) -> None:
+    spec = wanted(host)
+    make(host, ID, spec)
+    with pytest.raises(HostError):
+        host.devices_remove(ID, spec.slots[0].gpus)
+    with pytest.raises(HostError):
+        host.devices_ensure(ID, wanted(host, restarts=1))
+    with pytest.raises(HostError):
+        host.rootfs_remove(ID)
+    assert host.container(ID).running  # type: ignore[union-attr]
+
+
+def test_a_running_container_is_not_started_twice(host: Host) -> None:
+    spec = wanted(host)
+    make(host, ID, spec)
+    with pytest.raises(HostError):
+        host.container_start(ID, spec)
+
+
+def test_a_container_needs_everything_below_it(host: Host) -> None:
+    with pytest.raises(HostError, match="access, devices, network"):
+        host.rootfs_ensure(ID, wanted(host))
+        host.container_start(ID, wanted(host))
+    assert parts(host) == {"rootfs"}
+
+
+def test_nothing_exclusive_is_shared(host: Host) -> None:
+    spec, other = wanted(host), wanted(host, seat=1)
+    make(host, ID, spec)
+    with pytest.raises(HostError, match="ids"):
+        host.rootfs_ensure(OTHER_ID, spec)
+    with pytest.raises(HostError, match="in use"):
+        host.devices_ensure(OTHER_ID, spec)
+    with pytest.raises(HostError, match="in use"):
+        host.network_ensure(OTHER_ID, spec)
+    remove(host, OTHER_ID, spec)
+    make(host, OTHER_ID, other)
+    assert host.container(ID).running  # type: ignore[union-attr]
+    assert [scrub.clean for scrub in host.devices_remove(ID + "x", spec.slots[0].gpus)] == [False]
+
+
+def test_an_unknown_gpu_is_refused_for_good(host: Host) -> None:
+    spec = body(FakeHost(), slots=[SlotSpec("sl-" + "a" * 16, ["GPU-nowhere"])])
+    with pytest.raises(HostError) as refused:
+        host.devices_ensure(ID, spec)
+    assert not refused.value.transient
+    assert [scrub.clean for scrub in host.devices_remove(ID, ["GPU-nowhere"])] == [False]
+
+
+def test_the_host_key_outlives_the_keys_and_the_container(host: Host) -> None:
+    spec = wanted(host)
+    host_key = make(host, ID, spec)
+    host.container_stop(ID)
+    assert host.access_ensure(ID, []) == host_key
+    assert host.access_ensure(ID, [key("SHA256:two")]) == host_key
+
+
+def test_a_restart_starts_with_its_counter(host: Host) -> None:
+    make(host, ID, wanted(host))
+    again = wanted(host, restarts=3)
+    host.container_stop(ID)
+    host.devices_ensure(ID, again)
+    host.container_start(ID, again)
+    assert host.container(ID).restarts == 3  # type: ignore[union-attr]
