@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 import pytest
-from node.samples import ID, OTHER_ID, World, body, key
 
 from gpuaas.node.host.fake import Crash
 from gpuaas.node.steps import STEPS, TEARDOWN
+from node.samples import ID, OTHER_ID, World, body, key
 
 ENSURE_VERBS = ["rootfs_ensure", "devices_ensure", "network_ensure", "access_ensure", "container_start"]
 REMOVE_VERBS = ["container_stop", "access_remove", "network_remove", "devices_remove", "rootfs_remove"]
@@ -101,9 +101,8 @@ def test_the_table_is_in_order() -> None:
 
 
 def test_there_are_crash_points_in_every_verb() -> None:
-    points = {
-        point.split()[0] for change in (launch, restart, release) for point in run_until_crash(before(change), change, 0)
-    }
+    passed = [run_until_crash(before(change), change, 0) for change in (launch, restart, release)]
+    points = {point.split()[0] for each in passed for point in each}
     for verb in (*ENSURE_VERBS, *REMOVE_VERBS, "write"):
         assert {f"{verb}:before", f"{verb}:after"} <= points
 

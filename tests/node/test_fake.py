@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from node.samples import ID, OTHER_ID, World, body, key
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeDisk, FakeHost
+from node.samples import ID, OTHER_ID, World, body, key
 
 
 @pytest.mark.parametrize(

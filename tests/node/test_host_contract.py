@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import pytest
-from node.samples import ID, OTHER_ID, body, key
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.interface import Host, boot_config
 from gpuaas.wire.node import AllocationBody, SlotSpec
+from node.samples import ID, OTHER_ID, body, key
 
 HOSTS: dict[str, Callable[[], Host]] = {"fake": lambda: FakeHost("4xH100")}
 EVERYTHING = {"rootfs", "devices", "network", "access", "container"}
@@ -138,8 +138,8 @@ def test_a_running_container_is_not_started_twice(host: Host) -> None:
 
 
 def test_a_container_needs_everything_below_it(host: Host) -> None:
+    host.rootfs_ensure(ID, wanted(host))
     with pytest.raises(HostError, match="access, devices, network"):
-        host.rootfs_ensure(ID, wanted(host))
         host.container_start(ID, wanted(host))
     assert parts(host) == {"rootfs"}
 

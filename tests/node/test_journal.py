@@ -1,13 +1,15 @@
+import contextlib
 import random
 
 import pytest
-from node.samples import ID, NODE, OTHER_ID, STORE, World
 
 from gpuaas.kit.errors import HostError
 from gpuaas.kit.ids import Ids
 from gpuaas.node.host.fake import Crash, FakeDisk
-from gpuaas.node.journal import FACTS, HEAD, NODE as NODE_FILE, Journal
+from gpuaas.node.journal import FACTS, HEAD, Journal
+from gpuaas.node.journal import NODE as NODE_FILE
 from gpuaas.node.record import Record
+from node.samples import ID, NODE, OTHER_ID, STORE, World
 
 
 @pytest.fixture
@@ -28,7 +30,11 @@ def test_what_was_written_is_there_again(disk: FakeDisk) -> None:
     first.add_fact("exited", ID, 1.0, {"death": "1"})
     again = journal(disk, seed=2)
     assert (again.incarnation, again.node_id, again.store_id, again.revision, again.lineage) == (
-        first.incarnation, NODE, STORE, 7, first.lineage,
+        first.incarnation,
+        NODE,
+        STORE,
+        7,
+        first.lineage,
     )
     assert again.live() == first.live()
     assert again.facts() == first.facts()
@@ -131,10 +137,8 @@ def test_a_crash_while_setting_files_aside_forgets_nothing(disk: FakeDisk, point
             raise Crash
 
     disk.hook = hook
-    try:
+    with contextlib.suppress(Crash):
         journal(disk)
-    except Crash:
-        pass
     disk.hook = None
     again = journal(disk)
     assert again.revision == 0

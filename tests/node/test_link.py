@@ -1,6 +1,8 @@
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
-from node.samples import ID, NODE, OTHER_ID, OTHER_STORE, STORE, World, body, ids, key
 
 from gpuaas.node.link import HEARTBEAT_SECONDS, SILENCE_SECONDS, Link
 from gpuaas.node.outbox import RESEND_SECONDS
@@ -8,6 +10,7 @@ from gpuaas.wire.node import (
     MAX_REPORT_BYTES,
     Ack,
     Challenge,
+    Fact,
     Fenced,
     FromAgent,
     Heartbeat,
@@ -19,7 +22,9 @@ from gpuaas.wire.node import (
     Welcome,
     encode,
     from_agent,
+    from_server,
 )
+from node.samples import ID, NODE, OTHER_ID, OTHER_STORE, STORE, World, body, ids, key
 
 
 class Pair:
@@ -55,6 +60,58 @@ class Pair:
 @pytest.fixture
 def pair() -> Pair:
     return Pair(World())
+
+
+numbers = st.integers(-1, 3) | st.integers(0, 2**53)
+texts = (
+    st.sampled_from([ID, OTHER_ID, STORE, "", "../..", ID + "\n", "gpu 0", "GPU-\x00", "ssh-ed25519 AAAA x"])
+    | st.text()
+)
+bodies = st.fixed_dictionaries(
+    {
+        "name": texts,
+        "org_id": st.just(ID),
+        "project_id": st.just(ID),
+        "slots": st.lists(st.fixed_dictionaries({"id": texts, "gpus": st.lists(texts, max_size=2)}), max_size=2),
+        "cpus": numbers,
+        "memory_mib": st.integers(16, 2**41),
+        "seat": numbers,
+        "ssh_port": st.integers(1, 65536),
+        "uid_base": st.integers(65536, 2**32),
+        "keys": st.lists(
+            st.fixed_dictionaries(
+                {"user_id": st.just(ID), "line": texts, "fingerprint": texts, "leased": st.booleans()}
+            ),
+            max_size=2,
+        ),
+    },
+    optional={"image": texts, "restarts": numbers, "repairs": numbers},
+)
+specs = st.fixed_dictionaries(
+    {"id": texts, "incarnation": numbers, "generation": numbers, "revision": numbers, "body": st.none() | bodies}
+)
+frames = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "type": st.just("specs"),
+            "store_id": st.just(STORE),
+            "base": st.just(0),
+            "upto": numbers,
+            "specs": st.lists(specs, max_size=3),
+        }
+    ),
+    st.fixed_dictionaries({"type": st.just("ack"), "seq": numbers, "lease_seconds": numbers}),
+    st.fixed_dictionaries({"type": st.just("challenge"), "nonce": texts}),
+    st.fixed_dictionaries(
+        {
+            "type": st.just("welcome"),
+            "store_id": texts,
+            "epoch": numbers,
+            "synced": st.booleans(),
+            "lease_seconds": numbers,
+        }
+    ),
+).map(encode)
 
 
 def reports(frames: list[FromAgent]) -> list[Report]:
@@ -301,7 +358,11 @@ def test_frames_that_do_not_fit_the_state_do_no_harm(pair: Pair) -> None:
     world = pair.world
     spec = Spec(ID, 1, 1, 1, body(world.host))
     strays = [
-        Challenge("again"), Welcome(OTHER_STORE, 9, False, 1), Ack(0), Ack(10**6), Specs(OTHER_STORE, 0, 1, [spec]),
+        Challenge("again"),
+        Welcome(OTHER_STORE, 9, False, 1),
+        Ack(0),
+        Ack(10**6),
+        Specs(OTHER_STORE, 0, 1, [spec]),
     ]
     for stray in strays:
         assert pair.link.receive(stray) == []
@@ -325,7 +386,21 @@ def test_a_disk_that_fails_breaks_the_connection_and_loses_nothing(pair: Pair) -
     assert pair.world.runner.journal.store_id == STORE
 
 
-def _fact(sequence: int) -> object:
-    from gpuaas.wire.node import Fact
-
+def _fact(sequence: int) -> Fact:
     return Fact(sequence, "exited", ID, 1.0, {"text": "x" * 300})
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.binary(max_size=200) | frames)
+def test_whatever_the_server_sends_is_decoded_and_survived_or_refused(data: bytes) -> None:
+    pair = Pair(World())
+    pair.open()
+    try:
+        frame = from_server(data)
+    except msgspec.MsgspecError:
+        return
+    pair.acknowledge([f for f in pair.link.receive(frame) if not isinstance(f, Hello)])
+    for id in pair.world.runner.wanted():
+        pair.world.runner.converge(id)
+    for sent in pair.link.poll():
+        assert from_agent(encode(sent)) == sent

@@ -1,11 +1,15 @@
+from collections.abc import Callable
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from node.samples import ID, OTHER_ID, OTHER_STORE, STORE, World, body, key
 
 from gpuaas.kit.errors import HostError
+from gpuaas.node.host.fake import FakeHost
+from gpuaas.node.host.interface import Present
 from gpuaas.wire.node import Spec, Specs
+from node.samples import ID, OTHER_ID, OTHER_STORE, STORE, World, body, key
 
 
 @pytest.fixture
@@ -403,6 +407,30 @@ def test_unknown_objects_are_reported_and_kept(world: World) -> None:
     world.settle()
     assert [holding.id for holding in world.runner.unknown()] == [ID]
     assert world.host.container(ID).running  # type: ignore[union-attr]
+
+
+class Busy(FakeHost):
+    """A host on which something happens while it is looked at."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def present(self) -> list[Present]:
+        before, act = super().present(), self.meanwhile
+        self.meanwhile = None
+        if act is not None:
+            act()
+        return [*before, *super().present()]
+
+
+def test_what_comes_or_goes_while_the_host_is_looked_at_is_not_unknown(world: World) -> None:
+    world.host = Busy()
+    world.agent()
+    for wanted in (body(world.host), None):
+        world.want(ID, wanted)
+        world.host.meanwhile = world.settle
+        assert world.runner.unknown() == []
+        assert world.host.meanwhile is None
+    assert world.condition().state == "gone"
 
 
 def test_holdings_tell_what_was_seen_and_what_is_gone(world: World) -> None:

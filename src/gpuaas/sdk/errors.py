@@ -51,8 +51,8 @@ class ApiError(GpuaasError):
         """The same as RFC 9457 problem details."""
         return {
             **self.extra,
-            "type": "about:blank",
-            "title": _title(self.status),
+            "type": f"urn:gpuaas:problem:{self.code}",
+            "title": self.code.replace("_", " "),
             "status": self.status,
             "code": self.code,
             "detail": self.message,

@@ -1,6 +1,9 @@
 """A stream that survives: lost connections and restarted servers cost a pause, not an event."""
 
 from collections.abc import Iterator
+from typing import TypeVar
+
+import msgspec
 
 from gpuaas.sdk.errors import ApiError, GpuaasError, Unreachable
 from gpuaas.sdk.sse import Frame, Parser
@@ -8,6 +11,7 @@ from gpuaas.sdk.transport import Query, Transport
 
 SILENCE_SECONDS = 60.0  # the server sends a comment much more often than this
 _PASSING = frozenset({429, 502, 503, 504})
+T = TypeVar("T")
 
 
 def frames(
@@ -33,6 +37,8 @@ def frames(
                     yield frame
                 last_id = parser.last_id
                 _left(transport, deadline, SILENCE_SECONDS)
+        except ValueError as garbage:
+            raise _unreadable(garbage) from garbage
         except _Complaint as complaint:
             # A stream cannot change its status; a new connection gets the refusal with its status and hint.
             if complained:
@@ -50,13 +56,23 @@ def frames(
         retry.sleep(_left(transport, deadline, retry.pause_seconds(failures)))
 
 
+def decoded(frame: Frame, as_: type[T]) -> T:
+    try:
+        return msgspec.json.decode(frame.data, type=as_)
+    except msgspec.DecodeError as garbage:
+        raise _unreadable(garbage) from garbage
+
+
+def _unreadable(why: Exception) -> ApiError:
+    hint = "Check the server's address, and that client and server have the same version."
+    return ApiError("unreadable_answer", 200, f"The server's stream is not what this client knows: {why}.", hint)
+
+
 class _Complaint(Unreachable):
     """The last frame of a stream that the server broke off."""
 
 
-def _chunks(
-    transport: Transport, path: str, query: Query | None, last_id: str, read_seconds: float
-) -> Iterator[bytes]:
+def _chunks(transport: Transport, path: str, query: Query | None, last_id: str, read_seconds: float) -> Iterator[bytes]:
     headers = {"Last-Event-ID": last_id} if last_id else {}
     with transport.stream(path, query=query, headers=headers, read_seconds=read_seconds) as chunks:
         yield from chunks

@@ -26,12 +26,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 PROTOCOL = 1
+# `$` alone would let a trailing newline pass.
+END = r"$(?!\n)"
 MAX_SPEC_BYTES = 256 * 1024
 MAX_REPORT_BYTES = 64 * 1024
 LINK_PATH = "/api/v1/node-link"
 
-Id = Annotated[str, Meta(pattern=r"^[a-z]{2}-[a-z2-7]{16}$")]
-Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+@/ -]*$")]
+Id = Annotated[str, Meta(pattern=r"^[a-z]{2}-[a-z2-7]{16}" + END)]
+Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+@/ -]*" + END)]
 Message = Annotated[str, Meta(max_length=2000)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -58,7 +60,7 @@ class KeySpec(Part, frozen=True):
     """One line of authorized_keys. A leased key closes when the node's lease on the server runs out."""
 
     user_id: Id
-    line: Annotated[str, Meta(min_length=16, max_length=16384, pattern=r"^[ -~]+$")]
+    line: Annotated[str, Meta(min_length=16, max_length=16384, pattern=r"^[ -~]+" + END)]
     fingerprint: Annotated[str, Meta(max_length=128)]
     leased: bool = False
 
@@ -125,7 +127,7 @@ class Inventory(Part, frozen=True):
 
 class StepReport(Part, frozen=True):
     name: Label
-    state: Annotated[str, Meta(pattern=r"^(pending|running|done|failed)$")]
+    state: Annotated[str, Meta(pattern=r"^(pending|running|done|failed)" + END)]
     started_at: UnixSeconds | None = None
     finished_at: UnixSeconds | None = None
     progress_at: UnixSeconds | None = None
@@ -157,7 +159,7 @@ class Condition(Part, frozen=True):
     id: Id
     incarnation: Count
     generation: Count
-    state: Annotated[str, Meta(pattern=r"^(converging|ready|failed|gone)$")]
+    state: Annotated[str, Meta(pattern=r"^(converging|ready|failed|gone)" + END)]
     steps: list[StepReport] = []
     failure: Failure | None = None
     scrubs: list[Scrub] = []

@@ -65,6 +65,20 @@ def on_object(tx: Tx, action: str, role: str) -> None:
         raise _forbidden(action)
 
 
+def still(tx: Tx, caller: Caller, action: str, project_id: str | None) -> None:
+    """Whether a caller who did this before may be told about it again."""
+    _covered(tx, caller, action)
+    permission = PERMISSIONS[action]
+    if permission.scope == "platform":
+        on_platform(tx, caller, action)
+    if project_id is not None:
+        roles = {project.id: role for project, role in identity.visible_projects(tx, caller.user_id)}
+        if project_id not in roles:
+            raise not_found("project", project_id)
+        if permission.scope == "project":
+            on_object(tx, action, roles[project_id])
+
+
 def tenant_admin_of(tx: Tx, caller: Caller, org_id: str) -> bool:
     return is_id(org_id, "og") and identity.org_role(tx, org_id, caller.user_id) == TENANT_ADMIN
 

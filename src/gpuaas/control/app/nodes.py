@@ -104,7 +104,7 @@ def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> tuple[Node
     access.on_platform(tx, caller, "node.write")
     node = nodes.node(tx, name)
     found = [slot for slot in slots.slots(tx, node.id) if slot_name in (slot.id, slot.name)] if node else []
-    if node is None or not found:
+    if node is None or node.state == "removed" or not found:
         raise not_found("slot", f"{name}/{slot_name}")
     if SLOT.next(found[0].state, "return") is None:
         raise conflict("not_in_this_state", f"The slot {found[0].name} is {found[0].state}, not quarantined.")

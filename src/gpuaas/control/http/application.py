@@ -6,7 +6,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from litestar import Litestar, Request, Response, Router, get
+from litestar.connection import ASGIConnection
 from litestar.datastructures import State
+from litestar.exceptions import NotFoundException
+from litestar.handlers import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
@@ -50,7 +53,7 @@ def document(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
 def correlated(app: ASGIApp) -> ASGIApp:
     """Every request has a correlation id: the caller's, or a new one; it is on the response and on every log line."""
 
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+    async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope["headers"]).get(b"x-correlation-id", b"").decode("latin-1")
         store: Store = scope["litestar_app"].state.store
         correlation_id = given if CORRELATION.match(given) else store.ids.new("cr")
@@ -65,7 +68,7 @@ def correlated(app: ASGIApp) -> ASGIApp:
         with bound(correlation_id=correlation_id):
             await app(scope, receive, sending)
 
-    return middleware
+    return handler
 
 
 def build(
@@ -78,7 +81,6 @@ def build(
     app = Litestar(
         route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[document, *routes, *sockets])],
         state=State({"store": store, "wakes": wakes}),
-        middleware=[correlated],
         exception_handlers=HANDLERS,
         request_max_body_size=api.MAX_BODY_BYTES,
         lifespan=list(lifespan),
@@ -87,6 +89,7 @@ def build(
         debug=False,
     )
     _refuse_unguarded(app)
+    app.asgi_handler = correlated(app.asgi_handler)  # a middleware would miss requests that find no route
     return app
 
 
@@ -97,9 +100,16 @@ def _openapi() -> OpenAPIConfig:
         description="GPU machines as a service. Errors are RFC 9457 problem details with a stable `code`.",
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
         security=[{"token": []}],
-        openapi_router=Router(f"{PREFIX}/openapi", route_handlers=[], opt={"action": "health"}),
+        # Litestar's own pages; the document is served above.
+        openapi_router=Router(
+            f"{PREFIX}/openapi", route_handlers=[], opt={"action": "health"}, include_in_schema=False, guards=[_hidden]
+        ),
         render_plugins=[JsonRenderPlugin()],
     )
+
+
+def _hidden(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+    raise NotFoundException
 
 
 def _refuse_unguarded(app: Litestar) -> None:

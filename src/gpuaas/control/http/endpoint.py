@@ -4,6 +4,7 @@ Fails closed: a route whose declared action was not checked by the app layer, or
 is rolled back and answered with 500.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 from litestar import Request, Response
 from litestar.connection import ASGIConnection
 
-from gpuaas.control.app import idempotency
+from gpuaas.control.app import access, idempotency
 from gpuaas.control.app.sessions import authenticate
 from gpuaas.control.store.idempotency import Answer
 from gpuaas.control.store.transaction import Store, Tx
@@ -20,7 +21,7 @@ from gpuaas.kit.errors import Problem
 from gpuaas.model.identity import Caller
 
 Req = Request[Any, Any, Any]
-KEY_LENGTH = 128
+KEY = re.compile(r"[!-~]{1,128}")
 
 
 @dataclass(frozen=True)
@@ -58,27 +59,31 @@ def read(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
 
 def mutate(request: Req, work: Work, data: msgspec.Struct | None = None) -> Response[Any]:
     key = request.headers.get("idempotency-key")
-    if key is not None and not (0 < len(key) <= KEY_LENGTH and key.isascii() and key.isprintable()):
-        raise Problem("invalid_request", 422, "The Idempotency-Key must have 1 to 128 printable ASCII characters.")
+    if key is not None and not KEY.fullmatch(key):
+        raise Problem("invalid_request", 422, "The Idempotency-Key must be 1 to 128 ASCII characters, without spaces.")
     body = msgspec.json.encode(data) if data is not None else b""
     hashed = idempotency.request_hash(request.method, request.url.path, body)
 
     def run(tx: Tx) -> tuple[Answer, bytes]:
         caller = signed_in(tx, request)
-        shown = b""
+        shown, done = b"", False
 
         def once() -> Answer:
-            nonlocal shown
-            result = work(tx, caller)
+            nonlocal shown, done
+            result, done = work(tx, caller), True
             _checked(tx, request)
             tx.expect_one_audit_entry()
             shown = b"" if result.body is None else msgspec.json.encode(result.body)
-            return Answer(hashed, result.status, dict(result.headers), None if result.secret else shown)
+            body = None if result.secret else shown
+            return Answer(hashed, result.status, dict(result.headers), body, tx.audited_project)
 
         if key is None:
             return once(), shown
         kept = idempotency.once(tx, caller.user_id, key, hashed, once)
-        return kept, shown or bytes(kept.body or b"")
+        if done:
+            return kept, shown
+        access.still(tx, caller, request.route_handler.opt["action"], kept.project_id)
+        return kept, bytes(kept.body or b"")
 
     kept, shown = store_of(request).transact(run, correlation_id=correlation_of(request))
     return answer(kept.status, shown, kept.headers)

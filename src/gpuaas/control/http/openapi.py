@@ -5,6 +5,7 @@ from typing import Any
 from litestar import Litestar
 
 from gpuaas.model.permission import PERMISSIONS
+from gpuaas.wire import api
 
 MUTATIONS = {"post", "put", "delete", "patch"}
 ERRORS = {
@@ -42,7 +43,11 @@ IDEMPOTENCY_KEY: dict[str, Any] = {
 
 def document(app: Litestar) -> dict[str, Any]:
     found: dict[str, Any] = app.openapi_schema.to_schema()
-    found["components"].setdefault("schemas", {})["Problem"] = PROBLEM
+    schemas = found["components"].setdefault("schemas", {})
+    schemas["Problem"] = PROBLEM
+    for kind in api.In.__subclasses__():
+        if kind.__name__ in schemas:
+            schemas[kind.__name__]["additionalProperties"] = False
     actions = _actions(app)
     for path, methods in found["paths"].items():
         for method, operation in methods.items():
@@ -51,7 +56,7 @@ def document(app: Litestar) -> dict[str, Any]:
             operation["x-permission"] = action
             if public:
                 operation["security"] = []
-            operation["responses"].pop("400", None)
+            operation["responses"].get("204", {}).pop("content", None)
             for status, description in ERRORS.items():
                 operation["responses"][status] = {
                     "description": description,

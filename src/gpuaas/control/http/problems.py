@@ -23,11 +23,10 @@ PLAIN = {
 
 
 def respond(request: Request[Any, Any, Any], problem: Problem) -> Response[bytes]:
-    # A request that found no route has not been through the middleware that numbers it.
-    correlation_id = request.scope["state"].get("correlation_id") or request.app.state.store.ids.new("cr")
+    correlation_id = request.scope["state"]["correlation_id"]
     if problem.detail or problem.status >= 500:
         log.warning("%s: %s", problem.code, problem.detail or problem.message)
-    headers = {"X-Correlation-ID": correlation_id} if "correlation_id" not in request.scope["state"] else {}
+    headers = {}
     if problem.status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="gpuaas"'
     if "retry_after" in problem.extra:

@@ -11,6 +11,7 @@ from litestar import WebSocket, websocket
 from litestar.exceptions import WebSocketDisconnect
 
 from gpuaas.control.link import session as deciding
+from gpuaas.control.link.cursor import Cursor
 from gpuaas.control.link.session import Session
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes, wait
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 HELLO_SECONDS = 10.0
 SILENCE_SECONDS = 30.0  # the agent sends a heartbeat every few seconds
 POLL_SECONDS = 5.0  # how long a lost wake-up can delay a spec
-RESEND_SECONDS = 2.0  # a node that is still behind this long after a push is sent everything again
 
 Socket = WebSocket[Any, Any, Any]
 
@@ -47,7 +47,8 @@ async def node_link(socket: Socket) -> None:
 async def _greet(socket: Socket, store: Store) -> Session | None:
     nonce = secrets.token_hex(32)
     await socket.send_text(encode(Challenge(nonce)).decode())
-    hello = from_agent(await asyncio.wait_for(socket.receive_text(), HELLO_SECONDS))
+    async with asyncio.timeout(HELLO_SECONDS):
+        hello = from_agent(await socket.receive_text())
     if not isinstance(hello, Hello):
         return None
     answer = await asyncio.to_thread(store.transact, deciding.greet, hello, nonce)
@@ -68,8 +69,7 @@ class _Connection:
         self.store = store
         self.wakes = wakes
         self.session = session
-        self.sent: int | None = None  # the newest revision pushed; None until the node said what it has
-        self.sent_at = 0.0
+        self.cursor = Cursor()
 
     async def run(self) -> None:
         with self.wakes.on(f"node:{self.session.node_id}") as woken:
@@ -85,7 +85,8 @@ class _Connection:
 
     async def _read(self, woken: asyncio.Event) -> None:
         while True:
-            frame = from_agent(await asyncio.wait_for(self.socket.receive_text(), SILENCE_SECONDS))
+            async with asyncio.timeout(SILENCE_SECONDS):
+                frame = from_agent(await self.socket.receive_text())
             if isinstance(frame, Hello):
                 return
             try:
@@ -98,24 +99,18 @@ class _Connection:
                 if isinstance(answer, Fenced):
                     log.info("node link fenced: %s", answer.reason)
                     return
-            if isinstance(frame, Heartbeat):
-                self._catch_up(frame.revision, woken)
-
-    def _catch_up(self, revision: int, woken: asyncio.Event) -> None:
-        behind = self.sent is None or (revision < self.sent and time.monotonic() - self.sent_at > RESEND_SECONDS)
-        if behind:
-            self.sent = revision
-            woken.set()
+            if isinstance(frame, Heartbeat) and self.cursor.heartbeat(frame.revision, time.monotonic()):
+                woken.set()
 
     async def _write(self, woken: asyncio.Event) -> None:
         while True:
             await wait(woken, POLL_SECONDS)
-            while self.sent is not None:
-                specs = await asyncio.to_thread(self.store.transact, deciding.outgoing, self.session, self.sent)
+            while self.cursor.sent is not None:
+                specs = await asyncio.to_thread(self.store.transact, deciding.outgoing, self.session, self.cursor.sent)
                 if specs is None:
                     break
                 await self._send(specs)
-                self.sent, self.sent_at = specs.upto, time.monotonic()
+                self.cursor.pushed(specs.upto, time.monotonic())
 
     async def _send(self, frame: FromServer) -> None:
         await self.socket.send_text(encode(frame).decode())

@@ -32,7 +32,7 @@ def _select() -> Select[Any]:
 
 def by_id(tx: Tx, id: str, *, lock: bool = False) -> Allocation | None:
     statement = _select().where(t.allocations.c.id == id)
-    return one(tx.conn, statement.with_for_update() if lock else statement, Allocation)
+    return one(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Allocation)
 
 
 def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> list[Allocation]:
@@ -42,7 +42,7 @@ def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> li
         statement = statement.where(t.allocations.c.id == name)
     else:
         statement = statement.where(t.allocations.c.name == name, t.allocations.c.state != "released")
-    return many(tx.conn, statement.with_for_update() if lock else statement, Allocation)
+    return many(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Allocation)
 
 
 def page(
@@ -75,12 +75,12 @@ def queued(tx: Tx, limit: int) -> list[Allocation]:
 
 def group(tx: Tx, group_id: str) -> list[Allocation]:
     statement = _select().where(t.allocations.c.group_id == group_id).order_by(t.allocations.c.id)
-    return many(tx.conn, statement.with_for_update(), Allocation)
+    return many(tx.conn, statement.with_for_update(key_share=True), Allocation)
 
 
 def on_node(tx: Tx, node_id: str, states: tuple[str, ...]) -> list[Allocation]:
     statement = _select().where(t.allocations.c.node_id == node_id, t.allocations.c.state.in_(states))
-    return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(), Allocation)
+    return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(key_share=True), Allocation)
 
 
 def free_seat(tx: Tx, node_id: str) -> int | None:

@@ -19,6 +19,7 @@ class Answer:
     status: int
     headers: dict[str, Any]
     body: bytes | None  # None: it held a secret, which is shown once
+    project_id: str | None = None  # a retry is answered only to those who still see it
 
 
 def try_lock(tx: Tx, caller: str, key: str) -> bool:

@@ -78,7 +78,7 @@ def node(tx: Tx, name: str, *, lock: bool = False) -> Node | None:
         statement = _select().where(t.nodes.c.id == name)
     else:
         statement = _select().where(t.nodes.c.name == name, t.nodes.c.state != "removed")
-    return one(tx.conn, statement.with_for_update() if lock else statement, Node)
+    return one(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Node)
 
 
 def public_key(tx: Tx, node_id: str) -> str | None:
@@ -133,7 +133,7 @@ def silent_since(tx: Tx, before: datetime) -> list[Node]:
     statement = _select().where(
         t.nodes.c.state == "ready", (t.nodes.c.last_seen_at < before) | t.nodes.c.last_seen_at.is_(None)
     )
-    return many(tx.conn, statement.with_for_update(skip_locked=True), Node)
+    return many(tx.conn, statement.with_for_update(skip_locked=True, key_share=True), Node)
 
 
 def with_allocations_out_of_step(tx: Tx, may_be_lost: tuple[str, ...]) -> list[str]:

@@ -8,7 +8,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.transaction import Tx
-from gpuaas.wire.node import Spec
+from gpuaas.wire.node import AllocationBody, Spec
 
 Body = dict[str, Any]
 
@@ -72,7 +72,10 @@ def since(tx: Tx, node_id: str, revision: int, limit: int) -> list[Spec]:
         .order_by(t.specs.c.revision)
         .limit(limit)
     )
-    return [msgspec.convert(dict(row._mapping), Spec) for row in tx.conn.execute(statement)]
+    return [
+        Spec(row.id, row.incarnation, row.generation, row.revision, msgspec.convert(row.body, AllocationBody | None))
+        for row in tx.conn.execute(statement)
+    ]
 
 
 def ids(tx: Tx, node_id: str) -> set[str]:

@@ -179,6 +179,7 @@ idempotency_keys = Table(
     Column("status", Integer, nullable=False),
     Column("headers", JSONB, nullable=False),
     Column("body", LargeBinary),
+    Column("project_id", Text),
     _at("created_at"),
     Index("ix_idempotency_keys_created_at", "created_at"),
 )

@@ -86,6 +86,12 @@ class Tx:
         if len(self._audit) != 1:
             raise AssertionError(f"{len(self._audit)} audit entries for one mutation: {self._audit}")
 
+    @property
+    def audited_project(self) -> str | None:
+        """Where the mutation of this transaction belongs, if that is a project."""
+        found: str | None = self._audit[0]["project_id"] if self._audit else None
+        return found
+
     def savepoint(self) -> NestedTransaction:
         """For an attempt that may be taken back without giving up the whole transaction."""
         return self.conn.begin_nested()
@@ -111,7 +117,7 @@ class Tx:
 
     def _write_audit(self, org_id: str, rows: list[dict[str, Any]]) -> None:
         seq, digest = self.conn.execute(
-            select(t.orgs.c.audit_seq, t.orgs.c.audit_hash).where(t.orgs.c.id == org_id).with_for_update()
+            select(t.orgs.c.audit_seq, t.orgs.c.audit_hash).where(t.orgs.c.id == org_id).with_for_update(key_share=True)
         ).one()
         for row in rows:
             seq += 1

@@ -56,7 +56,8 @@ class Wakes:
 async def wait(event: asyncio.Event, seconds: float) -> bool:
     """True when woken, False when the time is over."""
     try:
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):  # wait_for can swallow a cancellation that comes in the same moment
+            await event.wait()
     except TimeoutError:
         return False
     event.clear()

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from gpuaas.sdk.api import Api, path
-from gpuaas.sdk.follow import frames
+from gpuaas.sdk.follow import decoded, frames
 from gpuaas.wire.api import EventPage, EventView
 
 
@@ -22,7 +20,7 @@ class Events:
         seen = -1 if after is None else after
         last_id = "" if after is None else str(after)
         for frame in frames(self._api.transport, path("events", "follow"), query={"project": project}, last_id=last_id):
-            event = msgspec.json.decode(frame.data, type=EventView)
+            event = decoded(frame, EventView)
             if event.seq > seen:
                 seen = event.seq
                 yield event

@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-import msgspec
-
 from gpuaas.sdk.api import Api, path
-from gpuaas.sdk.follow import frames
+from gpuaas.sdk.follow import decoded, frames
 from gpuaas.wire.api import OperationPage, OperationView
 
 ENDED = frozenset({"succeeded", "failed", "superseded"})
@@ -33,7 +31,7 @@ class Operations:
         for frame in frames(transport, path("operations", operation_id, "follow"), deadline=deadline):
             if frame.event != "operation":
                 continue
-            operation = msgspec.json.decode(frame.data, type=OperationView)
+            operation = decoded(frame, OperationView)
             if operation != newest:  # a new connection begins with what is known already
                 newest = operation
                 yield operation

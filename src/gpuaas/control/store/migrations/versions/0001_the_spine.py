@@ -20,6 +20,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Integer(), nullable=False),
         sa.Column("headers", postgresql.JSONB(astext_type=sa.Text()), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=True),
+        sa.Column("project_id", sa.Text(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("caller", "key", name=op.f("pk_idempotency_keys")),
     )

@@ -1,0 +1,151 @@
+"""`gpuaas admin`: users, organisations, offers, audit."""
+
+import sys
+from collections import deque
+
+import click
+
+from gpuaas.cli import exits, output, units
+from gpuaas.cli.command import Group
+from gpuaas.cli.session import Session
+
+
+@click.group(cls=Group)
+def admin() -> None:
+    """For administrators: users, organisations, offers, audit."""
+
+
+@admin.group()
+def user() -> None:
+    """Users."""
+
+
+@user.command("create")
+@click.argument("email")
+@click.option("--name", metavar="TEXT", help="For people; the address when left out.")
+@click.option("--password-stdin", is_flag=True, help="Read the first password from stdin; otherwise they have none.")
+@click.option("--platform-role", type=click.Choice(["platform_admin", "platform_ops"]), help="For operators only.")
+@click.pass_obj
+def create_user(
+    session: Session, email: str, name: str | None, password_stdin: bool, platform_role: str | None
+) -> None:
+    """Make a user."""
+    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
+    made = session.client().users.create(email, name or email, password=password, platform_role=platform_role)
+    if session.json:
+        output.json(made)
+    else:
+        output.echo(output.safe(f"Made {made.email} ({made.id})."))
+
+
+@user.command("ls")
+@click.pass_obj
+def list_users(session: Session) -> None:
+    """List all users."""
+    found = list(session.client().users.list())
+    if session.json:
+        return output.json_page(found)
+    rows = [
+        (item.email, item.name, item.platform_role, "disabled" if item.disabled_at else "", item.id) for item in found
+    ]
+    return output.table(("EMAIL", "NAME", "PLATFORM ROLE", "", "ID"), rows)
+
+
+@admin.group()
+def org() -> None:
+    """Organisations."""
+
+
+@org.command("create")
+@click.argument("slug")
+@click.option("--admin", "first", required=True, metavar="USER", help="Becomes its tenant_admin: an address or an id.")
+@click.option("--name", metavar="TEXT", help="For people; the slug when left out.")
+@click.pass_obj
+def create_org(session: Session, slug: str, first: str, name: str | None) -> None:
+    """Make an organisation."""
+    made = session.client().orgs.create(slug, name or slug, admin=first)
+    if session.json:
+        output.json(made)
+    else:
+        output.echo(output.safe(f"Made {made.slug} ({made.id})."))
+
+
+@admin.group()
+def offer() -> None:
+    """Offers."""
+
+
+@offer.command("create")
+@click.argument("slug")
+@click.option("--name", metavar="TEXT", help="For people; the slug when left out.")
+@click.option("--gpu-model", default="", metavar="MODEL", help="As nodes report it, like H100.")
+@click.option("--gpus", type=click.IntRange(0, 64), required=True)
+@click.option("--cpus", type=click.IntRange(1, 4096), required=True)
+@click.option("--memory", type=units.memory, required=True, metavar="SIZE", help="Like 64GiB.")
+@click.option("--isolation", type=click.Choice(["any", "dedicated_node"]), default="any", show_default=True)
+@click.option("--realisation", "realisations", multiple=True, type=click.Choice(["gpu_slice", "baremetal"]),
+              default=("gpu_slice",), show_default=True, help="May be repeated.")  # fmt: skip
+@click.option("--price", type=click.FloatRange(0, 1_000_000), default=0.0, help="Per hour.")
+@click.pass_obj
+def create_offer(
+    session: Session, slug: str, name: str | None, gpu_model: str, gpus: int, cpus: int, memory: int, isolation: str,
+    realisations: tuple[str, ...], price: float,
+) -> None:  # fmt: skip
+    """Put something on offer."""
+    from gpuaas.sdk.types import NewOffer
+
+    wanted = NewOffer(
+        slug, name or slug, gpu_model, gpus, cpus, memory, isolation, [*realisations], round(price * 1_000_000)
+    )
+    made = session.client().offers.create(wanted)
+    if session.json:
+        output.json(made)
+    else:
+        output.echo(output.safe(f"Made {made.slug} ({made.id})."))
+
+
+@admin.group()
+def audit() -> None:
+    """Who changed what: a hash chain per organisation, and one for the platform."""
+
+
+_org = click.option("--org", metavar="ORG", help="May be left out by a member of one organisation.")
+_platform = click.option("--platform", is_flag=True, help="The platform's own chain.")
+
+
+@audit.command("ls")
+@_org
+@_platform
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many, the newest.")
+@click.pass_obj
+def list_audit(session: Session, org: str | None, platform: bool, limit: int) -> None:
+    """List audit entries, oldest first."""
+    _either(org, platform)
+    client = session.client()
+    found = deque(client.audit.list_platform() if platform else client.audit.list(org), maxlen=limit)
+    if session.json:
+        return output.json_page(found)
+    rows = [(item.seq, output.moment(item.at), item.actor, item.action, item.object_id) for item in found]
+    return output.table(("SEQ", "AT", "ACTOR", "ACTION", "OBJECT"), rows, empty="No entries.")
+
+
+@audit.command("verify")
+@_org
+@_platform
+@click.pass_obj
+def verify_audit(session: Session, org: str | None, platform: bool) -> int:
+    """Walk the chain. Exit code 1: an entry is missing or was altered."""
+    _either(org, platform)
+    client = session.client()
+    found = client.audit.verify_platform() if platform else client.audit.verify(org)
+    if session.json:
+        output.json(found)
+    else:
+        verdict = "intact" if found.intact else f"NOT intact: {found.problem}"
+        output.echo(output.safe(f"{found.org_id}: {found.entries} entries, {verdict}"))
+    return exits.OK if found.intact else exits.FAILED
+
+
+def _either(org: str | None, platform: bool) -> None:
+    if org and platform:
+        raise click.UsageError("Either --org or --platform, not both.")

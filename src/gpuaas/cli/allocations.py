@@ -1,0 +1,76 @@
+"""`gpuaas ls`, `gpuaas show`: machines."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuaas.cli import output
+from gpuaas.cli.command import Command, project_option
+from gpuaas.cli.session import Session
+
+if TYPE_CHECKING:
+    from gpuaas.sdk.types import AllocationView
+
+
+@click.command(cls=Command)
+@project_option
+@click.option("--all", "-a", "released", is_flag=True, help="Also those that were released.")
+@click.option("--all-projects", "-A", is_flag=True, help="Of every project that you see.")
+@click.pass_obj
+def ls(session: Session, project: str | None, released: bool, all_projects: bool) -> None:
+    """List machines: of your default project, or of all your projects when there is none."""
+    chosen = None if all_projects else session.project(project)
+    found = list(session.client().allocations.list(chosen, released=released))
+    if session.json:
+        return output.json_page(found)
+    columns, rows = ["NAME", "STATE", "OFFER", "SSH", "AGE"], [_row(item) for item in found]
+    if chosen is None and found:
+        slugs = {item.id: item.slug for item in session.client().projects.list()}
+        columns.insert(1, "PROJECT")
+        for row, item in zip(rows, found, strict=True):
+            row.insert(1, slugs.get(item.project_id, item.project_id))
+    return output.table(columns, rows, empty="No machines. `gpuaas launch NAME --offer OFFER` makes one.")
+
+
+def _row(item: "AllocationView") -> list[str]:
+    return [item.name, item.state, item.offer, ssh(item), output.age(item.created_at)]
+
+
+def ssh(allocation: "AllocationView") -> str:
+    """What to type to get in."""
+    endpoint = allocation.endpoint
+    return f"ssh -p {endpoint.port} {endpoint.user}@{endpoint.host}" if endpoint else ""
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.pass_obj
+def show(session: Session, name: str) -> None:
+    """Show one machine, by name or id."""
+    found = session.client().allocations.show(name)
+    if session.json:
+        output.json(found)
+    else:
+        describe(found)
+
+
+def describe(item: "AllocationView") -> None:
+    failure = f"{item.failure.message} ({item.failure.code})" if item.failure else ""
+    output.fields(
+        [
+            ("name", item.name),
+            ("id", item.id),
+            ("state", item.state),
+            ("failure", failure),
+            ("offer", item.offer),
+            ("ssh", ssh(item)),
+            ("host key", item.host_key),
+            ("realisation", item.realisation),
+            ("project", item.project_id),
+            ("owner", item.owner_id),
+            ("created", output.moment(item.created_at)),
+            ("active", output.moment(item.active_at) if item.active_at else ""),
+            ("released", output.moment(item.released_at) if item.released_at else ""),
+            ("you can", ", ".join(item.allowed_actions) or "only wait"),
+        ]
+    )

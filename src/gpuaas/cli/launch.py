@@ -1,0 +1,98 @@
+"""`gpuaas launch`, `gpuaas plan`."""
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuaas.cli import exits, output, progress
+from gpuaas.cli.allocations import ssh
+from gpuaas.cli.command import Command, project_option
+from gpuaas.cli.session import Session
+
+if TYPE_CHECKING:
+    from gpuaas.sdk.types import Launched, ReasonView
+
+_count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, help="Several equal ones: all or none.")
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("--offer", "-o", required=True, metavar="OFFER", help="What to launch; see `gpuaas offer ls`.")
+@_count
+@click.option("--wait", "-w", is_flag=True, help="Queue when nothing fits, instead of giving up.")
+@click.option("--key", "-k", "keys", multiple=True, metavar="KEY", help="Only this SSH key of yours; may be repeated.")
+@click.option("--detach", "-d", is_flag=True, help="Return as soon as the launch is accepted.")
+@project_option
+@click.pass_obj
+def launch(
+    session: Session, name: str, offer: str, count: int, wait: bool, keys: tuple[str, ...], detach: bool, project: str
+) -> int:
+    """Launch a machine and wait until you can ssh into it."""
+    launched = session.client().allocations.launch(
+        name, offer=offer, project=session.project(project), count=count, wait=wait, keys=keys or None
+    )
+    if launched.queued and not session.json:
+        output.note(f"Queued: {_why(launched.reasons)}.")
+    if detach:
+        return _accepted(session, launched)
+    return _finished(session, _followed(session, launched))
+
+
+def _followed(session: Session, launched: "Launched") -> "Launched":
+    """The same, as everything was in the end."""
+    from gpuaas.sdk.types import Launched
+
+    operations = [
+        progress.watch(session, operation, f"launch {allocation.name}", sys.stderr)
+        for allocation, operation in zip(launched.allocations, launched.operations, strict=True)
+    ]
+    allocations = [session.client().allocations.show(allocation.id) for allocation in launched.allocations]
+    return Launched(allocations, operations, launched.queued, launched.reasons)
+
+
+def _accepted(session: Session, launched: "Launched") -> int:
+    if session.json:
+        output.json(launched)
+    else:
+        for allocation, operation in zip(launched.allocations, launched.operations, strict=True):
+            output.echo(output.safe(f"{allocation.name} is {allocation.state}: gpuaas op follow {operation.id}"))
+    return exits.OK
+
+
+def _finished(session: Session, launched: "Launched") -> int:
+    from gpuaas.sdk import OperationFailed
+
+    if session.json:
+        output.json(launched)
+    code = exits.OK
+    for allocation, operation in zip(launched.allocations, launched.operations, strict=True):
+        if operation.state != "succeeded":
+            code = exits.report(OperationFailed(operation), json=session.json)
+        elif not session.json:
+            output.echo(output.safe(ssh(allocation) or f"{allocation.name} is {allocation.state}"))
+    return code
+
+
+@click.command(cls=Command)
+@click.option("--offer", "-o", required=True, metavar="OFFER", help="What would be launched.")
+@_count
+@project_option
+@click.pass_obj
+def plan(session: Session, offer: str, count: int, project: str | None) -> int:
+    """Say whether a launch would fit right now, and why not. Exit code 5: it would not."""
+    found = session.client().allocations.plan(offer, project=session.project(project), count=count)
+    if session.json:
+        output.json(found)
+    elif found.fits:
+        output.echo(output.safe(f"Fits, as {', '.join(found.realisations)}."))
+    else:
+        output.echo(output.safe(f"Does not fit: {_why(found.reasons)}."))
+    return exits.OK if found.fits else exits.CONFLICT
+
+
+def _why(reasons: "list[ReasonView]") -> str:
+    return "; ".join(
+        f"{reason.message} ({reason.count}{': ' if reason.nodes else ''}{', '.join(reason.nodes)})"
+        for reason in reasons
+    )

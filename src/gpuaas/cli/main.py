@@ -1,0 +1,106 @@
+"""The entry point: the table of all commands, and what is done with an error that reaches the top.
+
+A command's module is imported when it is called. `--help`, `--version` and completion import none of them.
+"""
+
+import sys
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from gpuaas import __version__
+from gpuaas.cli import exits
+from gpuaas.cli.command import Group
+from gpuaas.cli.session import Session
+
+
+class Lazy(NamedTuple):
+    target: str  # module:attribute below gpuaas.cli
+    help: str
+
+
+COMMANDS: dict[str, dict[str, Lazy]] = {
+    "Machines": {
+        "launch": Lazy("launch:launch", "Launch a machine and wait until you can ssh into it."),
+        "plan": Lazy("launch:plan", "Say whether a launch would fit right now, and why not."),
+        "ls": Lazy("allocations:ls", "List machines."),
+        "show": Lazy("allocations:show", "Show one machine."),
+        "restart": Lazy("change:restart", "Restart a machine: same address, same host key, sessions end."),
+        "release": Lazy("change:release", "Give a machine back; what is on its disk is lost."),
+        "offer": Lazy("offers:offer", "What can be launched."),
+        "op": Lazy("operations:op", "Long changes and their phases."),
+        "events": Lazy("events:events", "What happened in a project."),
+    },
+    "You and your team": {
+        "login": Lazy("account:login", "Sign in to a server."),
+        "logout": Lazy("account:logout", "Sign out, here and on the server."),
+        "whoami": Lazy("account:whoami", "Who you are, and what you can see."),
+        "key": Lazy("keys:key", "Your SSH public keys."),
+        "token": Lazy("tokens:token", "Your API tokens."),
+        "project": Lazy("projects:project", "Projects."),
+        "member": Lazy("members:member", "Who works in a project."),
+    },
+    "Operators": {
+        "node": Lazy("nodes:node", "The fleet: nodes and their slots."),
+        "admin": Lazy("admin:admin", "Users, organisations, offers, audit."),
+    },
+    "This machine": {
+        "up": Lazy("up:up", "Start everything on this machine, with simulated GPUs."),
+        "down": Lazy("down:down", "Stop what `gpuaas up` started; data is kept."),
+        "server": Lazy("server:server", "Run the control plane in the foreground."),
+        "agent": Lazy("agent:agent", "Run the agent of a node."),
+        "completion": Lazy("completion:completion", "Print the completion script of your shell."),
+    },
+}
+_ALL = {name: lazy for section in COMMANDS.values() for name, lazy in section.items()}
+
+
+class Root(Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_ALL)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ALL:
+            return None
+        module, _, attribute = _ALL[cmd_name].target.partition(":")
+        command: click.Command = getattr(import_module(f"gpuaas.cli.{module}"), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, lazy.help) for name, lazy in commands.items()], col_max=12)
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gpuaas", message="%(prog)s %(version)s")
+def cli() -> None:
+    """GPU machines as a service: pick compute, say who gets in, ssh a second later.
+
+    Start with `gpuaas up` on your own machine, or `gpuaas login https://your.server`.
+    """
+
+
+def run(arguments: list[str]) -> int:
+    """One command line; returns the exit code."""
+    session = Session(json="--json" in arguments)
+    try:
+        result: Any = cli.main(arguments, prog_name="gpuaas", standalone_mode=False, obj=session)
+    except (click.Abort, KeyboardInterrupt):
+        return exits.INTERRUPTED
+    except Exception as error:
+        return exits.report(error, json=session.json)
+    finally:
+        session.close()
+    return result if isinstance(result, int) else exits.OK
+
+
+def main() -> None:
+    # httpx brings a command of its own, whose imports would double the start-up time of ours.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""`gpuaas node`: the fleet, for operators."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuaas.cli import output
+from gpuaas.cli.command import Group
+from gpuaas.cli.offers import memory
+from gpuaas.cli.session import Session
+from gpuaas.cli.units import duration
+
+if TYPE_CHECKING:
+    from gpuaas.sdk.types import NodeView
+
+
+@click.group(cls=Group)
+def node() -> None:
+    """The fleet: nodes and their slots."""
+
+
+@node.command("join-token")
+@click.option("--org", metavar="ORG", help="The node serves this organisation only.")
+@click.option("--approve-slots", is_flag=True, help="Use what the node proposes without another look.")
+@click.option("--expires", type=duration, default="1h", show_default=True, help="Lifetime, like 30m or 1d.")
+@click.pass_obj
+def join_token(session: Session, org: str | None, approve_slots: bool, expires: int) -> None:
+    """Make a token that lets one node join, once. Only the secret goes to stdout."""
+    made = session.client().nodes.join_token(org=org, approve_slots=approve_slots, lifetime_seconds=expires)
+    if session.json:
+        return output.json(made)
+    output.note(f"Valid until {output.moment(made.expires_at)}. On the node, with this in GPUAAS_JOIN_TOKEN:")
+    output.note(f"gpuaas agent run --server {session.server} --name NAME")
+    return output.echo(output.safe(made.secret))
+
+
+@node.command()
+@click.pass_obj
+def ls(session: Session) -> None:
+    """List nodes."""
+    found = list(session.client().nodes.list())
+    if session.json:
+        return output.json_page(found)
+    rows = [_row(item) for item in found]
+    columns = ("NAME", "STATE", "READY", "GPUS", "SLOTS", "ADDRESS", "LAST SEEN")
+    return output.table(columns, rows, empty="No nodes. `gpuaas node join-token` lets one join.")
+
+
+def _row(item: "NodeView") -> tuple[object, ...]:
+    used = sum(1 for slot in item.slots if slot.allocation_id)
+    approved = sum(1 for slot in item.slots if slot.state == "approved")
+    ready = "yes" if item.ready else item.reason or "no"
+    slots = f"{used} of {approved} used" if item.slots else ""
+    return item.name, item.state, ready, item.gpus, slots, item.address, output.age(item.last_seen_at)
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@click.pass_obj
+def show(session: Session, name: str) -> None:
+    """Show one node with its slots."""
+    _show(session, session.client().nodes.show(name))
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@click.argument("slots", nargs=-1, metavar="[SLOT]...")
+@click.pass_obj
+def approve(session: Session, name: str, slots: tuple[str, ...]) -> None:
+    """Approve slots of a node, by default all that it proposes. Only approved slots are given out."""
+    _show(session, session.client().nodes.approve(name, slots))
+
+
+@node.command("return")
+@click.argument("name", metavar="NODE")
+@click.argument("slot")
+@click.pass_obj
+def return_slot(session: Session, name: str, slot: str) -> None:
+    """Give a quarantined slot back to placement, after you have looked at it."""
+    _show(session, session.client().nodes.return_slot(name, slot))
+
+
+def _show(session: Session, item: "NodeView") -> None:
+    if session.json:
+        return output.json(item)
+    output.fields(
+        [
+            ("name", item.name),
+            ("id", item.id),
+            ("state", item.state),
+            ("ready", "yes" if item.ready else item.reason or "no"),
+            ("address", item.address),
+            ("gpus", item.gpus),
+            ("agent", item.agent_version),
+            ("organisation", item.org_id),
+            ("last seen", output.moment(item.last_seen_at)),
+            ("joined", output.moment(item.created_at)),
+        ]
+    )
+    output.echo()
+    rows = [
+        (s.name, s.state, s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), s.allocation_id, s.reason)
+        for s in item.slots
+    ]
+    return output.table(("SLOT", "STATE", "MODEL", "GPUS", "CPUS", "MEMORY", "MACHINE", "REASON"), rows)

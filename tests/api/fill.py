@@ -1,0 +1,213 @@
+"""How to fill the parameters and bodies of any route. A route that needs something unknown here fails the tests.
+
+A request is about one *subject*: the object that its path names, or the project or org in its query or body. The
+subject comes in variants; everything else in the request is valid.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import httpx
+from api.routes import Route, schema
+from api.world import Person, Place, World, key_line
+from control.fleet import Agent, join_token
+
+from gpuaas.control.app import keys
+from gpuaas.control.app.sessions import hash_password
+from gpuaas.control.store import identity, tokens
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.ids import Ids
+
+OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "gone", "random", "malformed"
+VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
+NOT_A_NAME = "no such"
+PASSWORD = "correct horse battery"
+HARMLESS = {"limit", "cursor", "all", "object", "after"}
+SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node")
+
+_numbers = count()
+_ids = Ids()
+
+
+@dataclass
+class Request:
+    method: str
+    path: str
+    params: dict[str, str]
+    json: dict[str, Any] | None
+    subject: str | None = None  # the reference that varies
+    place: Place | None = None  # where the subject is; None: nowhere, or not in a project
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def subject_kind(route: Route) -> str | None:
+    body = schema(route.body)["properties"] if route.body else {}
+    named = (*route.path_params, *route.query_params, *body)
+    return next((kind for kind in SUBJECTS if kind in named), None) if route.action != "node.join" else None
+
+
+def fill(world: World, route: Route, person: Person, variant: str) -> Request | None:
+    """None: this route has no such variant."""
+    kind = subject_kind(route)
+    if kind is None:
+        return _request(world, route, None, None) if variant == OWN else None
+    place = {OWN: world.own, SIBLING: world.sibling, FOREIGN: world.foreign, GONE: world.own}.get(variant)
+    found = {RANDOM: _ids.new("zz"), MALFORMED: NOT_A_NAME}.get(variant) or REFERENCES[kind](
+        world, route, person, variant, place
+    )
+    return _request(world, route, found, place) if found else None
+
+
+def ask(http: httpx.Client, person: Person, request: Request) -> httpx.Response:
+    """Of a stream only the beginning."""
+    made = http.build_request(
+        request.method,
+        request.path,
+        params=request.params,
+        json=request.json,
+        headers={**person.headers, **request.headers},
+    )
+    answer = http.send(made, stream=True)
+    if "event-stream" in answer.headers.get("content-type", ""):
+        answer._content = next(answer.iter_raw())
+    else:
+        answer.read()
+    answer.close()
+    return answer
+
+
+def _request(world: World, route: Route, subject: str | None, place: Place | None) -> Request:
+    kind = subject_kind(route)
+    path = route.path
+    for name in route.path_params:
+        value = (subject or "") if name == kind else COMPANIONS[name](world, place, subject)
+        path = path.replace("{" + name + "}", value)
+    unknown = set(route.query_params) - HARMLESS - {kind}
+    assert not unknown, f"{route}: say in fill.py how to fill {unknown}"
+    params = {kind: subject} if kind in route.query_params and kind and subject else {}
+    body = BODIES[route.body](world, place, subject) if route.body else None
+    if body is not None and kind in schema(route.body or "")["properties"]:
+        body[kind] = subject
+    return Request(route.method.upper(), path, params, body, subject, place)
+
+
+def _allocation(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
+    purpose = {"allocation.restart": "restarted", "allocation.release": "doomed"}.get(route.action, "active")
+    return place.allocations["released" if variant == GONE else purpose]
+
+
+def _operation(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
+    return place.operations["released" if variant == GONE else "active"]
+
+
+def _project(world: World, route: Route, person: Person, variant: str, place: Place) -> str | None:
+    return None if variant == GONE else place.project.id
+
+
+def _org(world: World, route: Route, person: Person, variant: str, place: Place) -> str | None:
+    return place.project.org_id if variant in (OWN, FOREIGN) else None
+
+
+def _node(world: World, route: Route, person: Person, variant: str, place: Place) -> str | None:
+    return {OWN: world.agent, FOREIGN: world.pool, GONE: world.removed}[variant].node_id if variant != SIBLING else None
+
+
+def _owner(world: World, person: Person, variant: str) -> str:
+    name = {SIBLING: "neighbour", FOREIGN: "foreigner"}.get(variant)
+    if name is None:
+        return person.id or world.people["editor"].id
+    return world.people[name if name != person.name else "editor"].id
+
+
+def _token(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
+    def work(tx: Tx) -> str:
+        token, _ = tokens.insert_token(tx, _owner(world, person, variant), "t", ("*",), tx.now + timedelta(hours=1))
+        assert variant != GONE or tokens.revoke(tx, token.user_id, token.id)
+        return token.id
+
+    return world.store.transact(work)
+
+
+def _key(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
+    def work(tx: Tx) -> str:
+        owner = _owner(world, person, variant)
+        _, secret = tokens.insert_token(tx, owner, "t", ("*",), tx.now + timedelta(hours=1))
+        caller = tokens.caller(tx, secret)
+        if caller is None:  # a disabled user
+            return _ids.new("sk")
+        key = keys.add_key(tx, caller, f"k{next(_numbers)}", key_line())
+        if variant == GONE:
+            keys.remove_key(tx, caller, key.id)
+        return key.id
+
+    return world.store.transact(work)
+
+
+def _user(world: World, place: Place | None, subject: str | None) -> str:
+    if place is not None:
+        world.store.transact(identity.set_member, place.project.id, world.guest.id, "viewer")
+    return world.guest.id
+
+
+def _slot(world: World, place: Place | None, subject: str | None) -> str:
+    return world.quarantine(subject or "")
+
+
+def _login(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    email = f"u{next(_numbers)}@example.org"
+    world.store.transact(identity.insert_user, email, "U", hash_password(PASSWORD), None)
+    return {"email": email, "password": PASSWORD}
+
+
+def _join(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    agent, token = Agent(world.store, f"n{next(_numbers)}"), world.store.transact(join_token)
+    proof = agent.sign(b"gpuaas-node-join:" + token.encode())
+    return {"token": token, "name": agent.name, "public_key": agent.public_key, "signature": proof}
+
+
+def _named() -> dict[str, Any]:
+    return {"slug": f"s{next(_numbers)}", "name": "New"}
+
+
+def _offer(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    return {**_named(), "gpu_model": "H100", "gpu_count": 1, "cpus": 1, "memory_mib": 256}
+
+
+def _launch(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    return {"name": f"m{next(_numbers)}", "offer": "b200-1", "wait": True}
+
+
+def _confirm(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    names = {id: name for name, id in place.allocations.items()} if place else {}
+    return {"confirm": names.get(subject or "", "x")}
+
+
+REFERENCES: dict[str, Callable[..., str | None]] = {
+    "allocation": _allocation,
+    "operation": _operation,
+    "project": _project,
+    "org": _org,
+    "token": _token,
+    "key": _key,
+    "node": _node,
+}
+COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {"user": _user, "slot": _slot}
+BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
+    "Login": _login,
+    "Join": _join,
+    "NewToken": lambda world, *_: {"name": "made by a test"},
+    "NewKey": lambda world, *_: {"name": f"k{next(_numbers)}", "public_key": key_line()},
+    "NewProject": lambda world, *_: _named(),
+    "NewOrg": lambda world, *_: {**_named(), "admin": world.guest.id},
+    "NewUser": lambda world, *_: {"email": f"u{next(_numbers)}@example.org", "name": "U"},
+    "MemberRole": lambda world, *_: {"role": "editor"},
+    "NewOffer": _offer,
+    "Launch": _launch,
+    "PlanRequest": lambda world, *_: {"offer": "h100-1"},
+    "Confirm": _confirm,
+    "NewJoinToken": lambda world, *_: {"approve_slots": True},
+    "ApproveSlots": lambda world, *_: {},
+}

@@ -1,0 +1,189 @@
+"""A populated control plane: three projects in two orgs, everybody who could ask, machines in every state.
+
+    acme/lab     `own` below: where tenant_admin, admin, editor and viewer work
+    acme/side    `sibling`: the same org, another project, where `neighbour` is admin
+    globex/lab   `foreign`: another org with a project of the same name, where `foreigner` is tenant_admin
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from control.fleet import Agent, join_token
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from sqlalchemy import text
+
+from gpuaas.control.app import allocations, keys, offers
+from gpuaas.control.app import identity as people
+from gpuaas.control.main import bootstrap
+from gpuaas.control.store import identity, nodes, slots, tokens
+from gpuaas.control.store.transaction import Store, Tx
+from gpuaas.model.identity import Project
+from gpuaas.wire.api import Launch
+
+STATES = ("queued", "provisioning", "active", "failed", "released")
+DAY = timedelta(days=1)
+
+
+@dataclass
+class Person:
+    name: str
+    id: str
+    secret: str | None  # of a token; None: comes without one
+    platform_role: str | None = None
+    valid: bool = True
+    orgs: dict[str, str] = field(default_factory=dict)
+    projects: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.secret is None else {"Authorization": f"Bearer {self.secret}"}
+
+    def role_in(self, place: "Place") -> str | None:
+        """As the permission table means it: a tenant_admin is admin of every project of the org."""
+        tenant_admin = self.orgs.get(place.project.org_id) == "tenant_admin"
+        return "admin" if tenant_admin else self.projects.get(place.project.id)
+
+
+@dataclass
+class Place:
+    project: Project
+    allocations: dict[str, str]  # state, or what it is for: id
+    operations: dict[str, str]  # the same keys: id of the newest operation
+
+    @property
+    def ids(self) -> set[str]:
+        return {self.project.id, *self.allocations.values(), *self.operations.values()}
+
+
+def key_line() -> str:
+    public = Ed25519PrivateKey.generate().public_key()
+    return public.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def person(tx: Tx, name: str, platform_role: str | None = None, password: str | None = None) -> Person:
+    user = people.add_user(tx, f"{name}@example.org", name, password, platform_role)
+    made = Person(name, user.id, tokens.insert_token(tx, user.id, "test", ("*",), tx.now + DAY)[1], platform_role)
+    caller = tokens.caller(tx, made.secret or "")
+    assert caller is not None
+    keys.add_key(tx, caller, "laptop", key_line())
+    return made
+
+
+def launch(tx: Tx, who: Person, place: str, name: str, **more: Any) -> str:
+    caller = tokens.caller(tx, who.secret or "")
+    assert caller is not None
+    tx.actor = who.id
+    started, _ = allocations.launch(tx, caller, Launch(name, **{"offer": "h100-1", "project": place, **more}))
+    return started[0][0].id
+
+
+class World:
+    """Made once per module: cells change only what the next cell does not look at."""
+
+    def __init__(self, store: Store, database_url: str) -> None:
+        self.store = store
+        self.root = bootstrap(database_url, email="root@example.org", password="correct horse", org="home", project="x")
+        self.people: dict[str, Person] = {}
+        store.transact(self._people)
+        self.agent = self._agent("node-1", None, gpus=64)
+        self.pool = self._agent("node-2", "globex", gpus=1)
+        self.removed = self._agent("node-3", None, gpus=1)
+        store.transact(lambda tx: nodes.move(tx, nodes.node(tx, self.removed.node_id), "remove"))
+        self.own = self._place("editor", self.lab)
+        self.sibling = self._place("neighbour", self.side)
+        self.foreign = self._place("foreigner", self.globex)
+        for who, place in (("editor", self.own), ("neighbour", self.sibling), ("foreigner", self.foreign)):
+            self._add(self.people[who], place, "provisioning")
+            for name in ("queued", "doomed"):
+                self._add(self.people[who], place, name, offer="b200-1", wait=True)
+
+    def _people(self, tx: Tx) -> None:
+        platform = {"platform_admin": "platform_admin", "platform_ops": "platform_ops"}
+        members = {"admin": "admin", "editor": "editor", "viewer": "viewer", "disabled": "editor", "expired": "editor"}
+        everybody = (*platform, *members, "tenant_admin", "neighbour", "foreigner", "revoked", "guest")
+        found = {name: person(tx, name, platform.get(name)) for name in everybody}
+        acme = self._org(tx, "acme", found["tenant_admin"])
+        globex = self._org(tx, "globex", found["foreigner"])
+        self.lab, self.side = (people.add_project(tx, acme, slug, slug) for slug in ("lab", "side"))
+        self.globex = people.add_project(tx, globex, "lab", "lab")
+        for name, role in {**members, "revoked": "editor"}.items():
+            self._member(tx, found[name], self.lab, role)
+        self._member(tx, found["neighbour"], self.side, "admin")
+        self._invalidate(tx, found)
+        found["nobody"] = Person("nobody", "", None, valid=False)
+        found["garbage"] = Person("garbage", "", "gpt_" + "x" * 43, valid=False)
+        self.guest = found.pop("guest")
+        self.people = found
+        offers.add_offer(tx, slug="b200-1", name="Nowhere to be had", gpu_model="B200", gpu_count=1, cpus=1,
+                         memory_mib=256, isolation="any", realisations=["gpu_slice"], price_micros_per_hour=1)  # fmt: skip
+
+    def _org(self, tx: Tx, slug: str, admin: Person) -> Any:
+        user = identity.user(tx, admin.id)
+        assert user is not None
+        org = people.add_org(tx, slug, slug, user)
+        admin.orgs[org.id] = "tenant_admin"
+        return org
+
+    def _member(self, tx: Tx, who: Person, project: Project, role: str) -> None:
+        identity.set_org_member(tx, project.org_id, who.id, "tenant_member")
+        identity.set_member(tx, project.id, who.id, role)
+        who.orgs[project.org_id], who.projects[project.id] = "tenant_member", role
+
+    def _invalidate(self, tx: Tx, found: dict[str, Person]) -> None:
+        tx.conn.execute(text("UPDATE users SET disabled_at = now() WHERE id = :id"), {"id": found["disabled"].id})
+        expired = "UPDATE tokens SET expires_at = now() - interval '1 second' WHERE user_id = :id"
+        tx.conn.execute(text(expired), {"id": found["expired"].id})
+        revoked = tokens.tokens(tx, found["revoked"].id)[0]
+        assert tokens.revoke(tx, revoked.user_id, revoked.id)
+        for name in ("disabled", "expired", "revoked"):
+            found[name].valid = False
+
+    def _agent(self, name: str, org: str | None, gpus: int) -> Agent:
+        token = self.store.transact(join_token, org)
+        agent = Agent(self.store, name, gpus).join(token).connect()
+        # Nobody sends heartbeats for it; the sweep must not take it for lost.
+        still = "UPDATE nodes SET last_seen_at = now() + interval '1 day' WHERE id = :id"
+        self.store.transact(lambda tx: tx.conn.execute(text(still), {"id": agent.node_id}))
+        return agent
+
+    def _place(self, who: str, project: Project) -> Place:
+        person = self.people[who]
+        made = {}
+        for name in ("active", "restarted", "released"):
+            made[name] = self.store.transact(launch, person, project.id, name)
+        self.settle()
+        self.release(person, made["released"], "released")
+        made["failed"] = self.store.transact(launch, person, project.id, "failed")
+        self.settle(failing=frozenset({"failed"}))
+        return Place(project, made, {name: self.newest_operation(id) for name, id in made.items()})
+
+    def _add(self, who: Person, place: Place, name: str, **more: Any) -> None:
+        id = self.store.transact(launch, who, place.project.id, name, **more)
+        place.allocations[name], place.operations[name] = id, self.newest_operation(id)
+
+    def release(self, who: Person, id: str, name: str) -> None:
+        caller = self.store.transact(tokens.caller, who.secret)
+        self.store.transact(allocations.release, caller, id, name, actor=who.id)
+        self.settle()
+
+    def settle(self, failing: frozenset[str] = frozenset()) -> None:
+        for agent in (self.agent, self.pool):
+            agent.settle(failing)
+
+    def newest_operation(self, allocation_id: str) -> str:
+        newest = text("SELECT id FROM operations WHERE allocation_id = :id ORDER BY created_at DESC LIMIT 1")
+        return str(self.store.transact(lambda tx: tx.conn.execute(newest, {"id": allocation_id}).scalar_one()))
+
+    def quarantine(self, node_id: str) -> str:
+        """The name of a slot of the node, which can be returned if the node is one of ours."""
+
+        def work(tx: Tx) -> str:
+            for slot in slots.slots(tx, node_id)[-1:]:
+                if slot.state == "approved":
+                    slots.move(tx, slot, "quarantine", "a test")
+                return slot.name
+            return "gpu-0"
+
+        return self.store.transact(work)

@@ -1,0 +1,179 @@
+"""Launch, list, restart, release, follow."""
+
+import json
+import os
+import pty
+import subprocess
+from typing import Any
+
+import pytest
+
+from cli.conftest import Gpuaas
+from sdk import samples
+from sdk.playback import Answer, Playback, problem
+
+ALLOCATIONS = "/api/v1/allocations"
+MINE = f"{ALLOCATIONS}/al-aaaaaaaaaaaaaaaa"
+FOLLOW = "/api/v1/operations/op-aaaaaaaaaaaaaaaa/follow"
+
+
+def follows(server: Playback, *operations: dict[str, Any]) -> None:
+    frames = tuple(f"event: operation\ndata: {json.dumps(item)}\n\n".encode() for item in operations)
+    server.on("GET", FOLLOW, Answer(chunks=frames, headers={"Content-Type": "text/event-stream"}))
+
+
+def launched(**more: Any) -> Answer:
+    body = {"allocations": [samples.allocation(state="provisioning")], "operations": [samples.operation()]}
+    return Answer(202, {**body, "queued": False, "reasons": [], **more})
+
+
+def test_launch_waits_and_says_how_to_get_in(gpuaas: Gpuaas, server: Playback) -> None:
+    server.on("POST", ALLOCATIONS, launched())
+    server.on("GET", MINE, Answer(200, samples.allocation()))
+    follows(server, samples.operation(), samples.operation("succeeded"))
+    said = gpuaas("launch", "train-1", "--offer", "h100-1", "--key", "laptop", "--project", "research")
+    assert (said.code, said.out) == (0, "ssh -p 20000 gpu@127.0.0.1\n")
+    assert said.err.splitlines() == [
+        "launch train-1: place done (1.5s)",
+        "launch train-1: ready running",
+        "launch train-1: ready done (1.5s)",
+        "launch train-1: succeeded",
+    ]
+    wanted = {"name": "train-1", "offer": "h100-1", "project": "research", "access": {"keys": ["laptop"]}}
+    assert server.to("POST", ALLOCATIONS)[0].json == wanted
+    said = gpuaas("launch", "train-1", "--offer", "h100-1", "--json")
+    assert (said.code, said.err) == (0, "")
+    assert said.json["allocations"][0]["state"] == "active"
+    assert said.json["operations"][0]["state"] == "succeeded"
+
+
+def test_a_failed_launch_is_exit_code_1(gpuaas: Gpuaas, server: Playback) -> None:
+    server.on("POST", ALLOCATIONS, launched())
+    server.on("GET", MINE, Answer(200, samples.allocation(state="failed")))
+    follows(server, samples.operation("failed"))
+    said = gpuaas("launch", "train-1", "--offer", "h100-1")
+    assert said.code == 1
+    assert "The node's disk is full." in said.err
+    assert "gpuaas op show op-aaaaaaaaaaaaaaaa" in said.err
+    said = gpuaas("launch", "train-1", "--offer", "h100-1", "--json")
+    assert (said.code, said.json["operations"][0]["state"]) == (1, "failed")
+    assert json.loads(said.err)["code"] == "no_disk"
+
+
+def test_detach_and_queue(gpuaas: Gpuaas, server: Playback) -> None:
+    reasons = [{"code": "busy", "message": "in use", "count": 8, "nodes": ["n1"]}]
+    server.on("POST", ALLOCATIONS, launched(queued=True, reasons=reasons))
+    said = gpuaas("launch", "train-1", "--offer", "h100-1", "--wait", "--detach")
+    assert said.code == 0
+    assert "in use (8: n1)" in said.err
+    assert "gpuaas op follow op-aaaaaaaaaaaaaaaa" in said.out
+    assert server.asked[-1].json["wait"] is True
+
+
+def test_no_capacity_is_exit_code_5(gpuaas: Gpuaas, server: Playback) -> None:
+    server.on("POST", ALLOCATIONS, problem(409, "no_capacity"))
+    assert gpuaas("launch", "train-1", "--offer", "h100-1").code == 5
+    plan = {"fits": False, "realisations": [], "reasons": [{"code": "x", "message": "full", "count": 1, "nodes": []}]}
+    server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, plan))
+    said = gpuaas("plan", "--offer", "h100-1")
+    assert (said.code, said.out) == (5, "Does not fit: full (1).\n")
+
+
+def test_ls(gpuaas: Gpuaas, server: Playback) -> None:
+    found = samples.page(samples.allocation("a"), samples.allocation("b", "failed", endpoint=None))
+    server.on("GET", ALLOCATIONS, Answer(200, found))
+    server.on("GET", "/api/v1/projects", Answer(200, samples.page(samples.project("research"))))
+    lines = gpuaas("ls").out.splitlines()
+    assert lines[0].split() == ["NAME", "PROJECT", "STATE", "OFFER", "SSH", "AGE"]
+    assert lines[2].split()[:5] == ["b", "research", "failed", "h100-1", "-"]
+    assert gpuaas("ls", "--json").json == found
+    server.on("GET", ALLOCATIONS, Answer(200, samples.page()))
+    said = gpuaas("ls", "--all")
+    assert (said.out, "gpuaas launch" in said.err) == ("", True)
+    assert "all=true" in server.asked[-1].query
+
+
+@pytest.mark.parametrize("verb", ["restart", "release"])
+def test_what_interrupts_asks_first(gpuaas: Gpuaas, server: Playback, verb: str) -> None:
+    changed = {"allocation": samples.allocation(), "operation": samples.operation(kind=verb)}
+    server.on("GET", f"{ALLOCATIONS}/train-1", Answer(200, samples.allocation()))
+    server.on("GET", MINE, Answer(200, samples.allocation()))
+    server.on("POST", f"{MINE}/{verb}", Answer(202, changed))
+    follows(server, samples.operation("succeeded", kind=verb))
+    said = gpuaas(verb, "train-1", stdin="train-1\n")
+    assert said.code == 2
+    assert "--yes" in said.err
+    assert server.to("POST", f"{MINE}/{verb}") == []
+    assert at_terminal(gpuaas, verb, "train-1", typed="train-2\n") == 2
+    assert server.to("POST", f"{MINE}/{verb}") == []
+    assert at_terminal(gpuaas, verb, "train-1", typed="train-1\n") == 0
+    assert gpuaas(verb, "train-1", "--yes").code == 0
+    said = gpuaas(verb, "train-1", "--yes", "--json")
+    assert said.json["operation"]["state"] == "succeeded"
+    assert [asked.json for asked in server.to("POST", f"{MINE}/{verb}")] == [{"confirm": "train-1"}] * 3
+
+
+def at_terminal(gpuaas: Gpuaas, *arguments: str, typed: str) -> int:
+    """The exit code with a person at a real terminal, who types something."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        gpuaas.command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=gpuaas.environment
+    )
+    os.close(theirs)
+    os.write(ours, typed.encode())
+    shown = b""
+    while True:
+        try:
+            read = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        shown += read
+    os.close(ours)
+    assert b"Type train-1 to go on" in shown
+    return process.wait(30)
+
+
+def test_op_follow(gpuaas: Gpuaas, server: Playback) -> None:
+    server.on("GET", "/api/v1/operations/op-aaaaaaaaaaaaaaaa", Answer(200, samples.operation()))
+    follows(server, samples.operation(), samples.operation("superseded"))
+    said = gpuaas("op", "follow", "op-aaaaaaaaaaaaaaaa")
+    assert said.code == 1
+    assert said.out.splitlines()[-1].endswith(": superseded")
+    said = gpuaas("op", "follow", "op-aaaaaaaaaaaaaaaa", "--json")
+    assert [json.loads(line)["state"] for line in said.out.splitlines()] == ["running", "superseded"]
+
+
+def test_events_show_the_newest_and_follow(gpuaas: Gpuaas, server: Playback) -> None:
+    found = samples.page(*[samples.event(n) for n in range(1, 8)])
+    server.on("GET", "/api/v1/events", Answer(200, found))
+    assert [item["seq"] for item in gpuaas("events", "--limit", "2", "--json").json["items"]] == [6, 7]
+    assert gpuaas("events", "--after", "6").out.split()[0] == "7"
+    frame = f"id: 8\nevent: x\ndata: {json.dumps(samples.event(8))}\n\n".encode()
+    refused = problem(403, "forbidden")
+    server.on("GET", "/api/v1/events/follow", Answer(chunks=(frame,)), refused)
+    said = gpuaas("events", "--follow", "--json", "--after", "7")
+    assert (said.code, json.loads(said.out)["seq"]) == (3, 8)
+
+
+def test_a_private_key_never_leaves(gpuaas: Gpuaas, server: Playback) -> None:
+    directory = gpuaas.home / ".ssh"
+    directory.mkdir()
+    server.on("POST", "/api/v1/keys", Answer(201, samples.key()))
+    assert gpuaas("key", "add", "laptop").code == 2
+    (directory / "id_ed25519").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
+    (directory / "id_rsa.pub").write_text("ssh-rsa AAAA old\n")
+    (directory / "id_ed25519.pub").write_text("ssh-ed25519 AAAA me@home\n")
+    assert gpuaas("key", "add", "laptop", "~/.ssh/id_ed25519").code == 2
+    assert gpuaas("key", "add", "laptop", "-", stdin="ssh-rsa A\nssh-rsa B\n").code == 2
+    assert server.asked == []
+    assert gpuaas("key", "add", "laptop").code == 0
+    assert gpuaas("key", "add", "laptop", "-", stdin="\nssh-rsa AAAA x\n").code == 0
+    sent = [asked.json["public_key"] for asked in server.asked]
+    assert sent == ["ssh-ed25519 AAAA me@home", "ssh-rsa AAAA x"]
+
+
+def test_a_new_token_is_all_that_a_script_reads(gpuaas: Gpuaas, server: Playback) -> None:
+    server.on("POST", "/api/v1/tokens", Answer(201, samples.issued("gpt_ci")))
+    said = gpuaas("token", "create", "ci", "--scope", "read", "--expires", "2h")
+    assert said.out == "gpt_ci\n"
+    assert server.asked[-1].json == {"name": "ci", "scopes": ["read"], "lifetime_seconds": 7200}

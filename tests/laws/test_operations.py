@@ -1,0 +1,216 @@
+"""Laws of every operation table: each step failed, each statement crashed, every frame doubled; one effect, one end.
+
+The cluster is the simulation's, without its faults: the product's own server and agent over a real PostgreSQL.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gpuaas.control.store.embedded import Embedded
+from gpuaas.model.operation import KINDS, LAUNCH, NODE_STEPS, RELEASE, RESTART, Kind
+from gpuaas.node.steps import STEPS, TEARDOWN
+from sim.actors import Client, Request
+from sim.base import Base, prepare
+from sim.invariants import Watch, settled
+from sim.world import Limits, World
+
+VERBS = {
+    "stop": "container_stop",
+    "rootfs": "rootfs_ensure",
+    "devices": "devices_ensure",
+    "network": "network_ensure",
+    "access": "access_ensure",
+    "container": "container_start",
+}
+REMOVALS = {step: f"{step}_remove" for step in NODE_STEPS} | {"container": "container_stop"}
+
+
+@pytest.fixture(scope="module")
+def base(postgres: Embedded) -> Base:
+    return prepare(postgres)
+
+
+@pytest.fixture
+def world(base: Base, request: pytest.FixtureRequest) -> Iterator[World]:
+    quiet = Limits(switching=0.0, lost_answers=0.0, lost_wakes=0.0)
+    with base.database(f"laws_{abs(hash(request.node.nodeid)):x}") as url:
+        world = World(1, base, url, quiet)
+        world.watch = Watch(world)
+        rounds(world)
+        yield world
+        world.close()
+
+
+def rounds(world: World, count: int = 6) -> None:
+    for _ in range(count):
+        world.round()
+        world.watch.check()
+        world.tick(1.0)
+
+
+def ask(world: World, verb: str, name: str) -> Request:
+    client = world.clients[0]
+    client.made += 1
+    client.request = Request(f"k-{client.made}", verb, name)
+    world.ask(client, world.servers[0])
+    return Request(f"k-{client.made}", verb, name)
+
+
+def allocation(world: World, name: str) -> dict[str, Any]:
+    row = world.monitor.execute(
+        "SELECT id, state, restarts, reaped_at, generation FROM allocations WHERE name = %s", [name]
+    ).fetchone()
+    assert row is not None
+    return dict(zip(("id", "state", "restarts", "reaped_at", "generation"), row, strict=True))
+
+
+def operation(world: World, id: str, kind: Kind) -> tuple[str, dict[str, str]]:
+    state, phases = world.monitor.execute(
+        "SELECT state, phases FROM operations WHERE allocation_id = %s AND kind = %s ORDER BY created_at DESC LIMIT 1",
+        [id, kind.name],
+    ).fetchone() or ("", [])
+    return state, {phase["name"]: phase["state"] for phase in phases}
+
+
+def test_the_tables_name_the_steps_that_the_agent_runs() -> None:
+    assert tuple(step.name for step in STEPS) == NODE_STEPS
+    assert tuple(step.name for step in TEARDOWN) == RELEASE.there
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_phases_are_named_once_and_in_order(kind: Kind) -> None:
+    assert len(set(kind.phases)) == len(kind.phases)
+    assert set(kind.there) <= set(NODE_STEPS)
+
+
+def test_every_phase_of_every_operation_ends_done(world: World) -> None:
+    for kind in (LAUNCH, RESTART, RELEASE):
+        ask(world, kind.name, "m")
+        rounds(world)
+        state, phases = operation(world, allocation(world, "m")["id"], kind)
+        assert state == "succeeded"
+        assert phases == dict.fromkeys(kind.phases, "done")
+    settled(world)
+
+
+@pytest.mark.parametrize("step", LAUNCH.there)
+def test_a_launch_that_fails_at_any_step_leaves_nothing(world: World, step: str) -> None:
+    for agent in world.agents:
+        agent.host.fail(VERBS[step], 1, transient=False)
+    ask(world, "launch", "m")
+    rounds(world)
+    found = allocation(world, "m")
+    state, phases = operation(world, found["id"], LAUNCH)
+    assert (found["state"], state, phases[step]) == ("failed", "failed", "failed")
+    assert found["reaped_at"] is not None
+    assert not any(agent.host.state.ids() for agent in world.agents)
+
+
+@pytest.mark.parametrize("step", RESTART.there)
+def test_a_restart_that_fails_at_any_step_goes_back_to_the_last_good_generation(world: World, step: str) -> None:
+    ask(world, "launch", "m")
+    rounds(world)
+    for agent in world.agents:
+        agent.host.fail(VERBS[step], 1, transient=False)
+    ask(world, "restart", "m")
+    rounds(world)
+    found = allocation(world, "m")
+    state, phases = operation(world, found["id"], RESTART)
+    assert (found["state"], state, phases[step]) == ("active", "failed", "failed")
+    for agent in world.agents:
+        agent.host.heal()
+    ask(world, "restart", "m")  # a retry is a new restart, and works
+    rounds(world)
+    assert operation(world, found["id"], RESTART)[0] == "succeeded"
+    settled(world)
+
+
+@pytest.mark.parametrize("step", RELEASE.there)
+def test_a_release_that_fails_at_any_step_is_tried_until_it_ends(world: World, step: str) -> None:
+    ask(world, "launch", "m")
+    rounds(world)
+    for agent in world.agents:
+        agent.host.fail(REMOVALS[step], 2)
+    ask(world, "release", "m")
+    rounds(world, 1)
+    assert allocation(world, "m")["state"] == "releasing"
+    rounds(world, 8)
+    assert allocation(world, "m")["state"] == "released"
+    settled(world)
+
+
+@pytest.mark.parametrize("verb", ["launch", "restart", "release"])
+def test_a_server_that_dies_at_any_statement_has_done_nothing_or_everything(world: World, verb: str) -> None:
+    """The client asks again with the same key, at the other server."""
+    died, statement = True, 0
+    while died:
+        statement += 1
+        name = f"{verb}-{statement}"
+        if verb != "launch":
+            ask(world, "launch", name)
+            rounds(world, 4)
+        died = _dies_at(world, statement, verb, name)
+        rounds(world, 4)
+        found = allocation(world, name)
+        assert found["state"] == {"launch": "active", "restart": "active", "release": "released"}[verb]
+        assert found["restarts"] == (1 if verb == "restart" else 0)
+        if verb != "release":
+            ask(world, "release", name)
+            rounds(world, 3)
+    assert statement > 15, "the verb has fewer statements than it must have"
+    settled(world)
+    world.verify_audit()
+
+
+def _dies_at(world: World, statement: int, verb: str, name: str) -> bool:
+    """False when the transaction was over before that many statements."""
+    client: Client = world.clients[0]
+    world.tasks.switching = 1.0
+    ask(world, verb, name)
+    request = client.request
+    for _ in range(statement - 1):
+        for task in world.tasks.runnable():
+            world.tasks.resume(task)
+    died = bool(world.tasks.all)
+    world.tasks.switching = 0.0
+    if died:
+        world.server_died(world.servers[0])
+        world.servers[0].start(world.url, world.monitor, world._woken)
+        client.request = request
+        world.ask(client, world.servers[1])
+    return died
+
+
+def test_every_frame_twice_equals_once(world: World) -> None:
+    states = []
+    for verb in ("launch", "restart", "release"):
+        ask(world, verb, "m")
+        for _ in range(60):
+            for agent in world.agents:
+                _doubled_talk(world, agent)
+        world.watch.check()
+        states.append(allocation(world, "m")["state"])
+    assert states == ["active", "active", "released"]
+    assert sum(agent.interruptions[allocation(world, "m")["id"]] for agent in world.agents) == 2
+    settled(world)
+
+
+def _doubled_talk(world: World, agent: Any) -> None:
+    connection = agent.connection
+    if connection is None:
+        world.connect(agent)
+        return
+    for id in agent.runner.wanted():
+        world.converge(agent, id)
+    world.poll(agent, connection)
+    connection.to_server[:] = [frame for frame in connection.to_server for _ in (1, 2)]
+    while connection.to_server:
+        world.serve(connection)
+    if connection.session:
+        world.push(connection)
+    connection.to_agent[:] = [frame for frame in connection.to_agent for _ in (1, 2)]
+    while connection.to_agent and agent.connection is connection:
+        world.hear(agent, connection)
+    world.tick(0.3)

@@ -1,0 +1,194 @@
+"""The processes of the simulation: servers and agents run the product's own code, clients are scripts with a memory."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
+
+from gpuaas.control.app import allocations
+from gpuaas.control.app.idempotency import once, request_hash
+from gpuaas.control.store import stores
+from gpuaas.control.store.idempotency import Answer
+from gpuaas.control.store.transaction import Store, Tx
+from gpuaas.kit.clock import VirtualClock
+from gpuaas.kit.ids import Ids
+from gpuaas.model.identity import Caller
+from gpuaas.node.host.fake import FakeDisk, FakeHost
+from gpuaas.node.host.faults import Crash
+from gpuaas.node.identity import Identity
+from gpuaas.node.journal import Journal
+from gpuaas.node.link import Link
+from gpuaas.node.runner import Runner
+from gpuaas.wire.api import Launch
+
+from .network import Connection
+from .tasks import SimConnection, Tasks
+
+
+class SimStore(Store):
+    """A store whose wake-ups go to the world, which may lose them."""
+
+    on_wake: Callable[[set[str]], None]
+
+    def _notify(self, conn: Any, topics: set[str]) -> None:
+        self.on_wake(topics)
+
+
+class Pool:
+    """Connections of one server. The engine outlives seeds, and with it SQLAlchemy's cache of compiled statements."""
+
+    def __init__(self) -> None:
+        self.connect: Callable[[], Any]
+        self.engine = create_engine(
+            "postgresql+psycopg://", creator=lambda: self.connect(), pool_size=50, pool_reset_on_return="rollback"
+        )
+
+    def aim(self, url: str, tasks: Tasks, monitor: Any) -> None:
+        libpq = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+        self.kind: Any = type("Bound", (SimConnection,), {"tasks": tasks, "monitor": monitor})
+        self.connect = lambda: self.kind.connect(libpq)
+
+
+class Server:
+    def __init__(self, name: str, clock: VirtualClock, ids: Ids, tasks: Tasks, pool: Pool) -> None:
+        self.name = name
+        self.alive = False
+        self.tasks = tasks
+        self.pool = pool
+        self.store = SimStore(pool.engine, clock, ids)
+
+    def start(self, url: str, monitor: Any, on_wake: Callable[[set[str]], None]) -> None:
+        self.pool.aim(url, self.tasks, monitor)
+        self.store.on_wake = on_wake
+        self.store.transact(stores.ensure)
+        self.alive = True
+
+    def watch_with(self, monitor: Any) -> None:
+        if self.alive:
+            self.pool.kind.monitor = monitor
+
+    def stop(self) -> None:
+        self.alive = False
+        self.tasks.kill(self.name)
+        self.pool.engine.dispose()
+
+
+class Agent:
+    def __init__(
+        self, name: str, node_id: str, key: bytes, clock: VirtualClock, rng: random.Random, tasks: Tasks
+    ) -> None:
+        self.name = name
+        self.host = FakeHost("3xH100", name)
+        self.disk = FakeDisk()
+        self.clock = clock
+        self.tasks = tasks
+        self.rng = rng
+        self.identity = Identity(Ed25519PrivateKey.from_private_bytes(key))
+        self.alive = False
+        self.partitioned = False
+        self.connection: Connection | None = None
+        self.converging: set[str] = set()
+        self.crash_in: int | None = None  # hook points until the agent dies
+        self.interruptions: Counter[str] = Counter()  # how often the agent itself stopped a running machine
+        self._was_running: dict[str, bool] = {}
+        self.host.hook = self._hook
+        self.disk.hook = self._disk_hook
+        self.journal = Journal(self.disk, Ids(rng))
+        self.journal.joined(node_id)
+
+    def start(self) -> None:
+        self.crash_in = None
+        self.journal = Journal(self.disk, Ids(self.rng))
+        self.runner = Runner(self.host, self.journal, self.clock)
+        self.link = Link(self.runner, self.journal, self.identity.sign_link, self.clock, "sim")
+        self.converging = set()
+        self.alive = True
+
+    def stop(self) -> None:
+        self.alive = False
+        self.crash_in = None
+        if self.connection:
+            self.connection.open = False
+            self.connection = None
+        self.tasks.kill(self.name)
+
+    def _hook(self, point: str, id: str) -> None:
+        if point == "container_stop:before":
+            box = self.host.state.containers.get(id)
+            self._was_running[id] = box is not None and box.running
+        elif point == "container_stop:killed":
+            self.interruptions[id] += self._was_running.pop(id, False)
+        self._count_down()
+        self.tasks.pause()
+
+    def _disk_hook(self, point: str, id: str) -> None:
+        self._count_down()  # the journal's lock is held here: nobody else may run
+
+    def _count_down(self) -> None:
+        if self.alive and self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in <= 0:
+                self.crash_in = None
+                raise Crash("agent killed")
+
+
+@dataclass
+class Request:
+    key: str
+    verb: str
+    name: str
+    count: int = 1
+    wait: bool = False
+    sent: int = 0
+
+
+@dataclass
+class Client:
+    """One user. Sends one request at a time, and the same one again until it has an answer."""
+
+    name: str
+    caller: Caller
+    project: str
+    rng: random.Random
+    request: Request | None = None
+    in_flight: bool = False
+    at: str = ""  # the server that works on it
+    made: int = 0
+    known: dict[str, str] = field(default_factory=dict)  # acknowledged allocations: id -> name
+    answers: dict[str, bytes] = field(default_factory=dict)  # by key
+
+    def next_request(self) -> Request:
+        self.made += 1
+        key = f"{self.name}-{self.made}"
+        verbs = ("launch", "launch", "restart", "restart", "release") if self.known else ("launch",)
+        verb = self.rng.choice(verbs)
+        if verb == "launch":
+            return Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
+        return Request(key, verb, self.known[self.rng.choice(sorted(self.known))])
+
+
+def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
+    """What the HTTP edge does with a request, without HTTP."""
+    tx.actor = caller.user_id
+    content = msgspec.json.encode([request.verb, request.name, request.count, request.wait])
+    hashed = request_hash("POST", request.verb, content)
+
+    def work() -> Answer:
+        if request.verb == "launch":
+            body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait)
+            started, _ = allocations.launch(tx, caller, body)
+            made = {allocation.id: allocation.name for allocation, _ in started}
+        else:
+            verb = allocations.restart if request.verb == "restart" else allocations.release
+            allocation, _ = verb(tx, caller, request.name, request.name)
+            made = {allocation.id: allocation.name}
+        tx.expect_one_audit_entry()
+        return Answer(hashed, 202, {}, msgspec.json.encode(made))
+
+    return once(tx, caller.user_id, request.key, hashed, work)

@@ -1,0 +1,210 @@
+"""One function per invariant of design section 12 that a control plane and its agents can break. Read-only.
+
+`Watch` sees every committed state change in order; `check` runs after every step, `settled` when faults have stopped.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
+
+from .world import Violation, World
+
+Row = dict[str, Any]
+LEGAL = {(row.while_, row.becomes) for row in ALLOCATION.rows if row.becomes != PREVIOUS}
+FOUND = {row.while_ for row in ALLOCATION.rows if row.on == "lost"}
+
+
+def expect(holds: bool, message: str) -> None:
+    if not holds:
+        raise Violation(message)
+
+
+class Watch:
+    """What was seen so far. Forgotten when the database is restored: then history itself has changed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen: dict[str, int] = {}  # project -> newest event
+        self.state: dict[str, str] = {}
+        self.previous: dict[str, str] = {}
+        self.specs: dict[tuple[str, str], tuple[int, int, bool]] = {}
+        self.observed: dict[str, int] = {}
+
+    def check(self) -> None:
+        with self.world.monitor.transaction(), self.world.monitor.cursor(row_factory=dict_row) as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            rows = {row["id"]: row for row in cursor.execute("SELECT * FROM allocations").fetchall()}
+            self._timeline(cursor, rows)
+            self._one_holder(cursor, rows)
+            self._submits(cursor, rows)
+            self._one_effect(cursor, rows)
+            self._audited(cursor)
+            self._usage(cursor, rows)
+            self._no_going_back(cursor, rows)
+        self._machines(rows)
+
+    def _timeline(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I8: only legal transitions, no gap."""
+        for event in cursor.execute("SELECT * FROM events ORDER BY project_id, seq").fetchall():
+            project, seq = event["project_id"], event["seq"]
+            if seq <= self.seen.get(project, 0):
+                continue
+            expect(
+                seq == self.seen.get(project, 0) + 1, f"I8: event {seq} of {project} follows {self.seen.get(project)}"
+            )
+            self.seen[project] = seq
+            if event["object_kind"] == "allocation":
+                self._transition(event["object_id"], event["data"]["was"], event["data"]["state"])
+        for id, row in rows.items():
+            expect(
+                self.state.get(id) == row["state"],
+                f"I8: {id} is {row['state']}, its timeline says {self.state.get(id)}",
+            )
+
+    def _transition(self, id: str, was: str | None, state: str) -> None:
+        expect(self.state.get(id) == was, f"I8: {id} went from {was} to {state}, but was {self.state.get(id)}")
+        if was == "unreachable" and state != "releasing":
+            expect(state == self.previous[id], f"I8: {id} came back as {state}, was {self.previous[id]}")
+        elif was is not None:
+            expect((was, state) in LEGAL, f"I8: {id} went from {was} to {state}")
+        if state == "unreachable" and was is not None:
+            self.previous[id] = was
+        self.state[id] = state
+
+    def _one_holder(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I1, I15: a GPU works for one allocation, which holds its slot; nothing of the last one is left on it."""
+        held: dict[str, list[str]] = defaultdict(list)
+        for claim in cursor.execute(
+            "SELECT c.allocation_id, s.gpus FROM claims c JOIN slots s ON s.id = c.slot_id WHERE c.state <> 'freed'"
+        ).fetchall():
+            for gpu in claim["gpus"]:
+                held[gpu].append(claim["allocation_id"])
+        for gpu, holders in held.items():
+            expect(len(holders) == 1, f"I1: {gpu} is held by {holders}")
+        for agent in self.world.agents:
+            expect(not agent.host.state.leaks, f"I15: a GPU was passed on unscrubbed: {agent.host.state.leaks}")
+            for id, box in agent.host.state.containers.items():
+                if box.running and id in rows:
+                    for gpu in box.gpus:
+                        expect(held.get(gpu) == [id], f"I1: {id} runs on {gpu}, which is held by {held.get(gpu)}")
+
+    def _submits(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I2: an acknowledged submit is never lost."""
+        for client in self.world.clients:
+            for id in client.known:
+                expect(id in rows, f"I2: {id} was acknowledged to {client.name} and is gone")
+
+    def _one_effect(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I7: one idempotency key, one effect. Names carry the key that asked for them."""
+        names = [row["name"] for row in rows.values()]
+        expect(len(names) == len(set(names)), f"I7: made twice: {sorted(n for n in names if names.count(n) > 1)}")
+
+    def _audited(self, cursor: psycopg.Cursor[Row]) -> None:
+        """I13: one audit entry per mutation; every mutation here has a key."""
+        row = cursor.execute(
+            "SELECT (SELECT count(*) FROM audit WHERE object_kind = 'allocation') AS audit,"
+            " (SELECT count(*) FROM idempotency_keys) AS keys"
+        ).fetchone()
+        assert row is not None
+        expect(row["audit"] == row["keys"], f"I13: {row['keys']} mutations, {row['audit']} audit entries")
+
+    def _usage(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I6: open exactly while it costs, and never two at once."""
+        ended: dict[str, Any] = {}
+        running = set()
+        for interval in cursor.execute("SELECT * FROM usage ORDER BY resource_id, started_at, ended_at").fetchall():
+            id = interval["resource_id"]
+            expect(id not in running, f"I6: {id} is counted twice")
+            expect(id not in ended or ended[id] <= interval["started_at"], f"I6: intervals of {id} overlap")
+            if interval["ended_at"] is None:
+                running.add(id)
+            else:
+                ended[id] = interval["ended_at"]
+        costing = {id for id, row in rows.items() if row["state"] in COSTING}
+        expect(running == costing, f"I6: counted {sorted(running)}, costing {sorted(costing)}")
+
+    def _no_going_back(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I9: generations only grow, and a tombstone is for ever."""
+        for spec in cursor.execute(
+            "SELECT node_id, id, incarnation, generation, body IS NULL AS dead FROM specs"
+        ).fetchall():
+            key, now = (spec["node_id"], spec["id"]), (spec["incarnation"], spec["generation"], spec["dead"])
+            before = self.specs.get(key, (0, 0, False))
+            expect(now[:2] >= before[:2], f"I9: the spec of {key} went back from {before} to {now}")
+            expect(now[2] or not before[2] or now[0] > before[0], f"I9: the dead spec of {key} lives again")
+            self.specs[key] = now
+        for id, row in rows.items():
+            expect(
+                row["observed"] >= self.observed.get(id, 0), f"I9: {id} was observed at {self.observed.get(id)} before"
+            )
+            self.observed[id] = row["observed"]
+
+    def _machines(self, rows: dict[str, Row]) -> None:
+        """I3, I9: what is reaped has left nothing, and a machine is interrupted once for each time it was asked for."""
+        nodes = {agent.journal.node_id: agent for agent in self.world.agents}
+        for id, row in rows.items():
+            if row["reaped_at"] is not None and row["node_id"]:
+                parts = nodes[row["node_id"]].host.state.parts(id)
+                expect(not parts, f"I3: {id} is reaped, but {sorted(parts)} are left on its node")
+        for agent in self.world.agents:
+            for id, times in agent.interruptions.items():
+                if id in rows and self.world.restored == 0:
+                    asked = rows[id]["restarts"] + self.specs[agent.journal.node_id, id][2]
+                    expect(times <= asked, f"I9: {id} was interrupted {times} times, asked for were {asked}")
+
+
+def settled(world: World) -> None:
+    """I16: when faults stop, everything converges: states end, hosts equal the store, audit chains are whole."""
+    with world.monitor.cursor(row_factory=dict_row) as cursor:
+        rows = {row["id"]: row for row in cursor.execute("SELECT * FROM allocations").fetchall()}
+        running = cursor.execute("SELECT kind, allocation_id FROM operations WHERE state = 'running'").fetchall()
+        free = cursor.execute(
+            "SELECT count(*) AS n FROM slots s WHERE state = 'approved' AND NOT EXISTS"
+            " (SELECT 1 FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')"
+        ).fetchone()
+        bodies = cursor.execute("SELECT id, (body->>'restarts')::int AS n FROM specs WHERE body IS NOT NULL").fetchall()
+        poisoned = cursor.execute(
+            "SELECT s.id FROM specs s JOIN allocations a ON a.id = s.id AND a.node_id = s.node_id"
+            " WHERE a.state = 'failed' AND a.active_at IS NOT NULL AND s.body <> s.good"
+        ).fetchall()
+    queued = {id for id, row in rows.items() if row["state"] == "queued"}
+    for id, row in rows.items():
+        expect(row["state"] in ("active", "failed", "released", "queued"), f"I16: {id} stays {row['state']}")
+        if row["state"] == "released" or (row["state"] == "failed" and row["active_at"] is None):
+            expect(row["reaped_at"] is not None, f"I16: {id} is {row['state']} but not reaped")
+    expect(not poisoned, f"I16: {poisoned} failed and are not back on their last good generation")
+    stuck = [op for op in running if op["allocation_id"] not in queued]
+    expect(not stuck, f"I16: operations never end: {stuck}")
+    assert free is not None
+    singles = defaultdict(int)
+    for id in queued:
+        singles[rows[id]["group_id"]] += 1
+    expect(
+        not queued or free["n"] < min(singles.values()), f"I16: {sorted(queued)} wait while {free['n']} slots are free"
+    )
+    _hosts_equal_store(world, rows, {spec["id"]: spec["n"] for spec in bodies})
+
+
+def _hosts_equal_store(world: World, rows: dict[str, Row], specs: dict[str, int]) -> None:
+    for agent in world.agents:
+        wanted = {
+            id for id, row in rows.items() if row["node_id"] == agent.journal.node_id and row["state"] == "active"
+        }
+        kept = {id for id, row in rows.items() if row["node_id"] == agent.journal.node_id and row["state"] == "failed"}
+        running = {id for id, box in agent.host.state.containers.items() if box.running}
+        unknown = {id for id in agent.host.state.ids() if id not in rows}
+        expect(wanted <= running, f"I16: {sorted(wanted - running)} are active but do not run on {agent.name}")
+        extra = set(agent.host.state.ids()) - wanted - kept - unknown
+        expect(not extra, f"I3: {sorted(extra)} are left on {agent.name}")
+        lost = {id for id in world.orphans.get(agent.name, set()) if id not in rows and id not in running}
+        expect(not lost, f"I16: {sorted(lost)} were destroyed because a restored database did not know them")
+        for id in wanted:
+            box = agent.host.state.containers[id]
+            expect(box.restarts >= specs[id], f"I16: {id} runs restart {box.restarts}, wanted {specs[id]}")

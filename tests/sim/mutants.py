@@ -1,0 +1,288 @@
+"""Planted bugs that the simulation must catch: one edit each, and a seed that catches it.
+
+Each is run in a copy of the source tree by a process of its own. `python -m sim.mutants NAME...` (from tests/) looks
+for seeds that catch the named ones; without names, for those whose seed is None.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+SOURCE = TESTS.parent / "src"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    old: str
+    new: str
+    seed: int | None
+
+
+CONTROL, NODE = "gpuaas/control/", "gpuaas/node/"
+
+MUTANTS = (
+    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", None),
+    Mutant(
+        "slots freed before the node has scrubbed them",
+        CONTROL + "operations/release.py",
+        "    claims.scrubbing(tx, moved.id)\n",
+        "    claims.scrubbing(tx, moved.id)\n    claims.free(tx, moved.id, [])\n",
+        None,
+    ),
+    Mutant(
+        "a failed launch leaves its machine behind",
+        CONTROL + "operations/observe.py",
+        'release.bury(tx, allocation, "launch_failed", **reason)',
+        'allocations.move(tx, allocation, "launch_failed", **reason)',
+        None,
+    ),
+    Mutant(
+        "a failed restart keeps wanting the poisoned generation",
+        CONTROL + "operations/observe.py",
+        "            _restore(tx, allocation, reason)\n",
+        '            allocations.move(tx, allocation, "restart_failed", **reason)\n',
+        None,
+    ),
+    Mutant(
+        "late reports count",
+        CONTROL + "operations/observe.py",
+        "if (epoch, seq) <= (allocation.report_epoch, allocation.report_seq):",
+        "if (epoch, seq) <= (0, 0):",
+        None,
+    ),
+    Mutant(
+        "reports about older generations decide",
+        CONTROL + "operations/observe.py",
+        "if condition.generation == allocation.generation:",
+        "if condition.generation <= allocation.generation:",
+        None,
+    ),
+    Mutant(
+        "an answer is not kept for its key",
+        CONTROL + "app/idempotency.py",
+        "        idempotency.keep(tx, caller, key, answer)\n",
+        "",
+        None,
+    ),
+    Mutant(
+        "usage goes on after the machine is gone",
+        CONTROL + "store/allocations.py",
+        'usage.close(tx, moved.id, "allocation", at or tx.now)',
+        "pass",
+        None,
+    ),
+    Mutant(
+        "usage is opened by every restart",
+        CONTROL + "store/allocations.py",
+        "if allocation.state not in COSTING and moved.state in COSTING:",
+        "if moved.state in COSTING:",
+        None,
+    ),
+    Mutant(
+        "a machine comes back as active whatever it was",
+        CONTROL + "store/allocations.py",
+        "becomes = allocation.previous_state",
+        'becomes = "active"',
+        None,
+    ),
+    Mutant(
+        "a lost machine stays lost",
+        CONTROL + "operations/reachability.py",
+        'elif node.state == "ready" and allocation.state == "unreachable":',
+        'elif node.state == "never":',
+        None,
+    ),
+    Mutant(
+        "what a restored store does not know is deleted",
+        CONTROL + "operations/drift.py",
+        '    reason = f"held by',
+        "    specs.write(tx, node_id, holding.id, holding.incarnation, holding.generation + 1, None)\n"
+        '    reason = f"held by',
+        None,
+    ),
+    Mutant(
+        "what is gone already is waited for",
+        CONTROL + "operations/drift.py",
+        "        if allocation.reaped_at is None:\n",
+        "        if allocation.reaped_at is False:\n",
+        None,
+    ),
+    Mutant(
+        "a node that follows another store is not asked what it holds",
+        CONTROL + "link/session.py",
+        "synced = hello.store_id == store_id and node.synced_store_id == store_id",
+        "synced = True",
+        None,
+    ),
+    Mutant(
+        "connections share an epoch",
+        CONTROL + "store/nodes.py",
+        "epoch=t.nodes.c.epoch + 1",
+        "epoch=t.nodes.c.epoch + 0",
+        None,
+    ),
+    Mutant(
+        "a pushed batch claims more than it has",
+        CONTROL + "link/session.py",
+        "return Specs(store_id, since, upto, batch)",
+        "return Specs(store_id, since, upto + 1, batch)",
+        None,
+    ),
+    Mutant(
+        "the first unseen spec is skipped",
+        CONTROL + "store/specs.py",
+        "t.specs.c.revision > revision",
+        "t.specs.c.revision > revision + 1",
+        None,
+    ),
+    Mutant(
+        "a revision is taken without being written",
+        CONTROL + "store/specs.py",
+        ".values(revision=t.nodes.c.revision + 1)\n        .returning(t.nodes.c.revision)",
+        ".values(revision=t.nodes.c.revision)\n        .returning(t.nodes.c.revision + 1)",
+        None,
+    ),
+    Mutant(
+        "a state change without an event",
+        CONTROL + "store/allocations.py",
+        "    _tell(tx, moved, allocation.state)\n",
+        '    if moved.state != "failed":\n        _tell(tx, moved, allocation.state)\n',
+        None,
+    ),
+    Mutant(
+        "newer intent does not supersede",
+        CONTROL + "store/operations.py",
+        "    if current:\n",
+        "    if current is False:\n",
+        None,
+    ),
+    Mutant(
+        "a seat is free when the machine is released",
+        CONTROL + "store/allocations.py",
+        "t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)\n    )\n    taken",
+        't.allocations.c.node_id == node_id, t.allocations.c.state != "releasing"\n    )\n    taken',
+        None,
+    ),
+    Mutant(
+        "queued machines are forgotten",
+        CONTROL + "sweeps/queue.py",
+        "return len(group) if launch.place(tx, group, offer).fits else 0",
+        "return 0",
+        None,
+    ),
+    Mutant(
+        "the agent accepts a batch after a gap",
+        NODE + "runner.py",
+        "or specs.base > self.journal.revision:",
+        "or specs.base < 0:",
+        None,
+    ),
+    Mutant(
+        "the agent takes an older spec",
+        NODE + "accept.py",
+        "record.lineage == lineage and version <= record.version:",
+        "record.lineage == lineage and version == record.version:",
+        None,
+    ),
+    Mutant(
+        "the agent reports gone what it could not take down",
+        NODE + "take_down.py",
+        "    if errors:\n",
+        "    if not errors and not scrubs:\n",
+        None,
+    ),
+    Mutant(
+        "teardown forgets to scrub",
+        NODE + "steps/__init__.py",
+        "tuple(reversed(STEPS[1:]))",
+        "tuple(step for step in reversed(STEPS[1:]) if step.name != 'devices')",
+        None,
+    ),
+    Mutant(
+        "a restart is reported but not done",
+        NODE + "steps/interrupt.py",
+        "return machine.restarts < body.restarts or other_config",
+        "return other_config",
+        None,
+    ),
+    Mutant(
+        "every pass restarts the machine",
+        NODE + "steps/interrupt.py",
+        "return machine.restarts < body.restarts or other_config",
+        "return machine.restarts <= body.restarts or other_config",
+        None,
+    ),
+    Mutant(
+        "the journal moves on before the spec is written",
+        NODE + "runner.py",
+        "            for spec in specs.specs:\n                self._accept(spec)\n",
+        "            self.journal.advance(specs.upto)\n"
+        "            for spec in specs.specs:\n                self._accept(spec)\n",
+        None,
+    ),
+    Mutant(
+        "a new store is followed from the old revision",
+        NODE + "journal.py",
+        "store_id=store_id, revision=0, lineage",
+        "store_id=store_id, lineage",
+        None,
+    ),
+    Mutant(
+        "a lost report is never said again",
+        NODE + "outbox.py",
+        "if not last.acknowledged and now - last.at >= RESEND_SECONDS:",
+        "if last.at < 0:",
+        None,
+    ),
+    Mutant(
+        "a dead machine is not noticed",
+        NODE + "runner.py",
+        "        if machine is not None and machine.running:\n            return\n        reason",
+        "        if machine is not None:\n            return\n        reason",
+        None,
+    ),
+)
+
+
+def caught(mutant: Mutant, first: int, count: int) -> str | None:
+    """What the simulation says about the mutated tree, or None when it sees nothing wrong in these seeds."""
+    with tempfile.TemporaryDirectory(prefix="gpuaas-mutant-") as directory:
+        tree = Path(directory) / "src"
+        shutil.copytree(SOURCE, tree, ignore=shutil.ignore_patterns("__pycache__"))
+        target = tree / mutant.file
+        text = target.read_text()
+        if text.count(mutant.old) != 1:
+            raise AssertionError(f"{mutant.name}: {mutant.file} has {text.count(mutant.old)} places that fit")
+        target.write_text(text.replace(mutant.old, mutant.new))
+        done = subprocess.run(
+            [sys.executable, "-m", "sim.run", str(first), str(count), "--first"],
+            cwd=TESTS,
+            env={"PYTHONPATH": f"{tree}:{TESTS}", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode == 0:
+        return None
+    if "seed " not in done.stdout:
+        raise AssertionError(f"{mutant.name}: the simulation did not run:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main(names: list[str]) -> None:
+    for mutant in MUTANTS:
+        if mutant.name in names or (not names and mutant.seed is None):
+            said = caught(mutant, 0, 60)
+            seed = said.partition("seed ")[2].partition(",")[0] if said else None
+            why = said.partition("--> ")[2].strip().splitlines()[-2:] if said else ""
+            print(f"{mutant.name}: {seed} {why}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
