@@ -12,6 +12,8 @@ from api.server import Replica, serve
 from api.world import Person, World
 from sqlalchemy import text
 
+from gpuaas.model.permission import PERMISSIONS
+
 MUTATING = [route for route in routes() if route.mutates and "Idempotency-Key" in route.headers]
 SECRETS = {"NewToken", "NewJoinToken"}
 
@@ -23,7 +25,7 @@ def second(module_database_url: str) -> Iterator[Replica]:
 
 
 def who(world: World, route: Route) -> Person:
-    platform = route.action.partition(".")[0] in ("offer", "org", "user", "node")
+    platform = PERMISSIONS[route.action].scope == "platform"
     return world.people["platform_admin" if platform else "tenant_admin"]
 
 

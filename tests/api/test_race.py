@@ -38,7 +38,7 @@ class Arena:
 
     def __init__(self, url: str) -> None:
         bootstrap(url, email="root@example.org", password="correct horse", org="home", project="base")
-        self.stores = [Store(connect(url, pool_size=CLIENTS // 2)) for _ in range(2)]
+        self.stores = [Store(connect(url)) for _ in range(2)]
         self.stores[0].transact(stores.ensure)
         self.somebody, self.caller = self.stores[0].transact(self._somebody)
         self.agent = Agent(self.stores[0], "node-1", gpus=1).join(self.stores[0].transact(join_token)).connect()

@@ -55,6 +55,13 @@ def machine_dies(world: World, rng: random.Random) -> None:
         agent.host.kill(rng.choice(running))
 
 
+def machine_relapses(world: World, rng: random.Random) -> None:
+    """It dies and cannot be started for a while: reports on one generation then contradict each other."""
+    machine_dies(world, rng)
+    for agent in world.agents:
+        agent.host.fail("container_start", 3, "injected", transient=False)
+
+
 def cut(world: World, rng: random.Random) -> None:
     world.cut(_agent(world, rng))
 
@@ -134,6 +141,7 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "agent_crash": (3, agent_crash),
     "reboot": (1, reboot),
     "machine_dies": (2, machine_dies),
+    "machine_relapses": (2, machine_relapses),
     "cut": (3, cut),
     "partition": (2, partition),
     "half_open": (2, half_open),

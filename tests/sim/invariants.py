@@ -60,7 +60,7 @@ class Watch:
                 seq == self.seen.get(project, 0) + 1, f"I8: event {seq} of {project} follows {self.seen.get(project)}"
             )
             self.seen[project] = seq
-            if event["object_kind"] == "allocation":
+            if event["type"].startswith("allocation."):
                 self._transition(event["object_id"], event["data"]["was"], event["data"]["state"])
         for id, row in rows.items():
             expect(

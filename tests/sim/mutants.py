@@ -4,6 +4,7 @@ Each is run in a copy of the source tree by a process of its own. `python -m sim
 for seeds that catch the named ones; without names, for those whose seed is None.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -250,7 +251,7 @@ MUTANTS = (
 )
 
 
-def caught(mutant: Mutant, first: int, count: int) -> str | None:
+def caught(mutant: Mutant, first: int | None, count: int, server: Path | None = None) -> str | None:
     """What the simulation says about the mutated tree, or None when it sees nothing wrong in these seeds."""
     with tempfile.TemporaryDirectory(prefix="gpuaas-mutant-") as directory:
         tree = Path(directory) / "src"
@@ -263,7 +264,7 @@ def caught(mutant: Mutant, first: int, count: int) -> str | None:
         done = subprocess.run(
             [sys.executable, "-m", "sim.run", str(first), str(count), "--first"],
             cwd=TESTS,
-            env={"PYTHONPATH": f"{tree}:{TESTS}", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+            env=os.environ | {"PYTHONPATH": f"{tree}:{TESTS}"} | ({"GPUAAS_SIM_SERVER": str(server)} if server else {}),
             capture_output=True,
             text=True,
             check=False,
@@ -278,7 +279,7 @@ def caught(mutant: Mutant, first: int, count: int) -> str | None:
 def main(names: list[str]) -> None:
     for mutant in MUTANTS:
         if mutant.name in names or (not names and mutant.seed is None):
-            said = caught(mutant, 0, 60)
+            said = caught(mutant, 0, 80)
             seed = said.partition("seed ")[2].partition(",")[0] if said else None
             why = said.partition("--> ")[2].strip().splitlines()[-2:] if said else ""
             print(f"{mutant.name}: {seed} {why}", flush=True)

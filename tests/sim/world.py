@@ -43,8 +43,8 @@ class Violation(AssertionError):
 
 @dataclass
 class Limits:
-    steps: int = 300
-    switching: float = 0.3
+    steps: int = 150
+    switching: float = 0.05
     lost_answers: float = 0.1
     lost_wakes: float = 0.1
 
@@ -156,10 +156,15 @@ class World:
                     self.serve(connection)
                 if connection.to_agent:
                     self.hear(agent, connection)
-            if connection.session:
+            if connection.session and (connection.woken or self._is_behind(agent)):
                 self.push(connection)
             if not connection.to_agent and not connection.to_server:
                 return
+
+    def _is_behind(self, agent: Agent) -> bool:
+        node_id = agent.journal.node_id
+        row = self.monitor.execute("SELECT revision FROM nodes WHERE id = %s", [node_id]).fetchone()
+        return bool(row and row[0] > agent.journal.revision)
 
     def fingerprint(self) -> Any:
         """What is compared to see whether anything still moves."""

@@ -17,7 +17,7 @@ from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import identity, migrate, nodes, offers, stores, tokens
 from gpuaas.control.store.embedded import Embedded
-from gpuaas.control.store.transaction import Store, Tx, connect
+from gpuaas.control.store.transaction import Store, Tx, connect, normalised
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
 from gpuaas.kit import log
@@ -35,7 +35,7 @@ TOKEN_LIFETIME = timedelta(days=30)
 def run_server(config: ServerConfig) -> None:
     """Blocks until it is told to stop."""
     log.setup(config.log_level)
-    url = config.database_url or Embedded(config.state_dir / "postgres").start()
+    url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()
     migrate.upgrade(url)
     app = application(url)
     uvicorn.run(
@@ -81,6 +81,7 @@ def bootstrap(
     database_url: str, *, email: str, password: str, org: str, project: str, node: str | None = None
 ) -> Bootstrapped:
     """The first administrator, org, project and offers; done once. Needs direct access to the database."""
+    database_url = normalised(database_url)
     migrate.upgrade(database_url)
     store = Store(connect(database_url, pool_size=1))
     try:

@@ -55,8 +55,6 @@ class Allocation:
         actions = ALLOCATION.allowed(self.state)
         if self.state == "failed" and not self.kept:
             return tuple(action for action in actions if action != "restart")
-        if self.state == "queued":
-            return ("release",)
         return actions
 
     @property

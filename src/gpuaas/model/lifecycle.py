@@ -60,7 +60,7 @@ ALLOCATION = Lifecycle(
     actions=frozenset({"restart", "release"}),
     rows=(
         Row("queued", "placed", "provisioning", "slots are claimed and the node has a spec"),
-        Row("queued", "cancel", "released", "nothing was made, nothing to take down"),
+        Row("queued", "release", "released", "nothing was made, nothing to take down"),
         Row("provisioning", "ready", "active", "the node runs the generation that was asked for"),
         Row("provisioning", "launch_failed", "failed", "compute or the owner's access could not be made"),
         Row("provisioning", "release", "releasing", "release absorbs a launch"),
@@ -100,7 +100,7 @@ NODE = Lifecycle(
     "node",
     initial="joined",
     ends=frozenset({"removed"}),
-    actions=frozenset({"remove"}),
+    actions=frozenset(),
     rows=(
         Row("joined", "synced", "ready", "it told this store what it holds"),
         Row("ready", "silent", "lost", "no word for longer than the limit"),
@@ -117,7 +117,7 @@ SLOT = Lifecycle(
     "slot",
     initial="proposed",
     ends=frozenset({"retired"}),
-    actions=frozenset({"approve", "quarantine", "return", "retire"}),
+    actions=frozenset({"approve", "return"}),
     rows=(
         Row("proposed", "approve", "approved", "an operator vouches for it"),
         Row("proposed", "retire", "retired", "the node no longer has it"),

@@ -28,7 +28,7 @@ def in_org(tx: Tx, caller: Caller, action: str, name: str | None) -> Org:
     mine = identity.orgs_of(tx, caller.user_id)
     found = [(org, role) for org, role in mine if name is None or name in (org.id, org.slug)]
     if not found:
-        raise not_found("organisation", name or "")
+        raise not_found("organisation", name) if name else _belongs_nowhere("organisation")
     if len(found) > 1:
         raise invalid("You belong to several organisations.", "Say which: " + ", ".join(org.slug for org, _ in found))
     org, role = found[0]
@@ -43,7 +43,7 @@ def in_project(tx: Tx, caller: Caller, action: str, name: str | None) -> Project
     visible = identity.visible_projects(tx, caller.user_id)
     found = [(project, role) for project, role in visible if name is None or name in (project.id, project.slug)]
     if not found:
-        raise not_found("project", name or "")
+        raise not_found("project", name) if name else _belongs_nowhere("project")
     if len(found) > 1:
         listed = ", ".join(f"{project.slug} ({project.id})" for project, _ in found)
         raise invalid("Several projects fit.", f"Say which one, by id where slugs are equal: {listed}")
@@ -93,6 +93,10 @@ def _covered(tx: Tx, caller: Caller, action: str) -> None:
             f"It covers {', '.join(caller.scopes)}. Make a token whose scopes include {action}.",
             extra={"permission": action},
         )
+
+
+def _belongs_nowhere(kind: str) -> Problem:
+    return Problem("not_found", 404, f"You belong to no {kind} yet.", "Ask an administrator to add you to one.")
 
 
 def _forbidden(action: str) -> Problem:

@@ -92,6 +92,7 @@ def remove_member(tx: Tx, caller: Caller, project_name: str, user_name: str) -> 
     user = identity.user(tx, user_name)
     if user is None or not identity.remove_member(tx, project.id, user.id):
         raise not_found("member", user_name)
+    tx.wake(f"user:{user.id}")  # whoever follows something there is cut off now
     _record(tx, "member.remove", project, user.id)
 
 

@@ -25,7 +25,7 @@ def create_join_token(
     made = nodes.insert_join_token(
         tx, caller.user_id, org.id if org else None, approve_slots, timedelta(seconds=lifetime_seconds)
     )
-    _record(tx, "node.join_token", "join_token", made[0], approve_slots=approve_slots)
+    _record(tx, "node.join_token", "join_token", made[0], org=org.id if org else None, approve_slots=approve_slots)
     return made
 
 

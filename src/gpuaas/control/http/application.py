@@ -1,6 +1,8 @@
 """The ASGI application: routes, errors, limits, the OpenAPI document. Refuses to start with an unguarded route."""
 
+import logging
 import re
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -17,6 +19,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
 from gpuaas.control.http import allocations, history, identity, nodes, openapi
+from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.store import migrate
 from gpuaas.control.store.transaction import Store
@@ -25,6 +28,8 @@ from gpuaas.kit.errors import Problem
 from gpuaas.kit.log import bound
 from gpuaas.model.permission import PERMISSIONS
 from gpuaas.wire import api
+
+log = logging.getLogger(__name__)
 
 PREFIX = "/api/v1"
 CORRELATION = re.compile(r"^[A-Za-z0-9._-]{8,64}$")
@@ -59,8 +64,11 @@ def correlated(app: ASGIApp) -> ASGIApp:
         correlation_id = given if CORRELATION.match(given) else store.ids.new("cr")
         scope["state"]["correlation_id"] = correlation_id
 
+        started = time.monotonic()
+
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
+                log.info("request", extra={"fields": _line(scope, message["status"], time.monotonic() - started)})
                 headers = [*message.get("headers", []), (b"x-correlation-id", correlation_id.encode())]
                 message["headers"] = headers + [h for h in SECURITY_HEADERS if h[0] not in dict(headers)]
             await send(message)
@@ -69,6 +77,10 @@ def correlated(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, sending)
 
     return handler
+
+
+def _line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
+    return {"method": scope.get("method"), "path": scope["path"], "status": status, "ms": round(seconds * 1000, 1)}
 
 
 def build(
@@ -82,6 +94,7 @@ def build(
         route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[document, *routes, *sockets])],
         state=State({"store": store, "wakes": wakes}),
         exception_handlers=HANDLERS,
+        request_class=StrictRequest,
         request_max_body_size=api.MAX_BODY_BYTES,
         lifespan=list(lifespan),
         openapi_config=_openapi(),

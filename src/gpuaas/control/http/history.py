@@ -104,17 +104,18 @@ def _verdict(org_id: str, entries: int, problem: str | None) -> api.AuditVerdict
     summary="Follow one long change until it ends",
 )
 async def follow_operation(request: Req, operation: Name) -> Stream:
-    def look(tx: Tx) -> api.OperationView:
-        return views.operation(operations.show_operation(tx, signed_in(tx, request), operation))
+    def look(tx: Tx) -> tuple[str, api.OperationView]:
+        caller = signed_in(tx, request)
+        return caller.user_id, views.operation(operations.show_operation(tx, caller, operation))
 
-    first = await _in_thread(request, look)
+    user_id, first = await _in_thread(request, look)
 
     async def frames() -> AsyncIterator[bytes]:
         wakes: Wakes = request.app.state.wakes
         shown = None
-        with wakes.on(f"operation:{first.id}") as woken:
+        with wakes.on(f"operation:{first.id}", f"user:{user_id}") as woken:
             while True:
-                current = await _in_thread(request, look)
+                _, current = await _in_thread(request, look)
                 if current != shown:
                     yield _frame("operation", current)
                     shown = current
@@ -138,11 +139,12 @@ async def follow_events(
     last_event_id: LastEventId = None,
     after: Sequence = None,
 ) -> Stream:
-    def start(tx: Tx) -> tuple[str, int]:
-        found, newest = operations.followed_project(tx, signed_in(tx, request), project)
-        return found.id, newest
+    def start(tx: Tx) -> tuple[str, str, int]:
+        caller = signed_in(tx, request)
+        found, newest = operations.followed_project(tx, caller, project)
+        return caller.user_id, found.id, newest
 
-    project_id, newest = await _in_thread(request, start)
+    user_id, project_id, newest = await _in_thread(request, start)
     seen = int(last_event_id) if last_event_id is not None else (newest if after is None else after)
 
     async def frames() -> AsyncIterator[bytes]:
@@ -154,7 +156,7 @@ async def follow_events(
             return [views.event(item) for item in found]
 
         wakes: Wakes = request.app.state.wakes
-        with wakes.on(f"project:{project_id}") as woken:
+        with wakes.on(f"project:{project_id}", f"user:{user_id}") as woken:
             while True:
                 batch = await _in_thread(request, look)
                 for item in batch:

@@ -40,6 +40,32 @@ IDEMPOTENCY_KEY: dict[str, Any] = {
     "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
 }
 
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "Login": {"email": "ada@example.org", "password": "correct horse battery"},
+    "NewToken": {"name": "ci", "scopes": ["read"], "lifetime_seconds": 86400},
+    "NewKey": {
+        "name": "laptop",
+        "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHnVv2FPZVxa8ma0xhuTcVqHdqUbKSAXcBhAXwdCTBNi",
+    },
+    "NewUser": {"email": "ada@example.org", "name": "Ada", "password": "correct horse battery"},
+    "NewOrg": {"slug": "acme", "name": "Acme", "admin": "ada@example.org"},
+    "NewProject": {"slug": "vision", "name": "Vision"},
+    "MemberRole": {"role": "editor"},
+    "NewOffer": {
+        "slug": "h100-1",
+        "name": "One H100",
+        "gpu_model": "H100",
+        "gpu_count": 1,
+        "cpus": 16,
+        "memory_mib": 131072,
+    },
+    "Launch": {"name": "train-1", "offer": "h100-1", "access": {"keys": ["laptop"]}, "wait": True},
+    "PlanRequest": {"offer": "h100-1", "count": 2},
+    "Confirm": {"confirm": "train-1"},
+    "NewJoinToken": {"approve_slots": True, "lifetime_seconds": 3600},
+    "ApproveSlots": {"slots": ["gpu0"]},
+}
+
 
 def document(app: Litestar) -> dict[str, Any]:
     found: dict[str, Any] = app.openapi_schema.to_schema()
@@ -48,6 +74,8 @@ def document(app: Litestar) -> dict[str, Any]:
     for kind in api.In.__subclasses__():
         if kind.__name__ in schemas:
             schemas[kind.__name__]["additionalProperties"] = False
+    for name, example in EXAMPLES.items():
+        schemas[name]["examples"] = [example]
     actions = _actions(app)
     for path, methods in found["paths"].items():
         for method, operation in methods.items():

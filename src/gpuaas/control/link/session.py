@@ -12,13 +12,14 @@ from gpuaas.control.app.nodes import signed_by
 from gpuaas.control.link import inventory
 from gpuaas.control.operations import drift
 from gpuaas.control.operations.observe import observe
-from gpuaas.control.store import events, nodes, specs, stores
+from gpuaas.control.store import allocations, events, nodes, specs, stores
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Node
 from gpuaas.wire.node import (
     MAX_SPEC_BYTES,
     PROTOCOL,
     Ack,
+    Fact,
     Fenced,
     FromServer,
     Heartbeat,
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 30
 SPECS_PER_FRAME = 32
 NONCE_PREFIX = b"gpuaas-node-link:"
+RESERVED = {"org_id", "project_id", "kind", "id", "name", "type"}  # said by us, not by a node
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Heartbeat) -> l
     if isinstance(frame, Report):
         # Facts happened, whoever is fenced: they are recorded before anything else is looked at.
         for fact in frame.facts:
-            events.record_fact(tx, session.node_id, session.journal, fact)
+            _happened(tx, session, fact)
     node = nodes.node(tx, session.node_id)
     if node is None or node.state == "removed":
         return [Fenced("this node was removed")]
@@ -103,6 +105,23 @@ def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     cut = len(batch) < len(found) or len(found) == SPECS_PER_FRAME
     upto = batch[-1].revision if cut else max([node.revision, *(spec.revision for spec in batch)])
     return Specs(store_id, since, upto, batch)
+
+
+def _happened(tx: Tx, session: Session, fact: Fact) -> None:
+    """Recorded once, and shown in the activity of the project whose allocation it is about."""
+    if not events.record_fact(tx, session.node_id, session.journal, fact):
+        return
+    allocation = allocations.by_id(tx, fact.object_id)
+    if allocation is not None and allocation.node_id == session.node_id:
+        tx.emit(
+            f"fact.{fact.kind}",
+            org_id=allocation.org_id,
+            project_id=allocation.project_id,
+            kind="allocation",
+            id=allocation.id,
+            name=allocation.name,
+            **{key: value for key, value in fact.data.items() if key not in RESERVED},
+        )
 
 
 def _heartbeat(tx: Tx, node: Node, frame: Heartbeat) -> list[FromServer]:

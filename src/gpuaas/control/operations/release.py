@@ -13,7 +13,7 @@ from gpuaas.model.operation import MACHINE, RELEASE, Operation, done
 
 def start(tx: Tx, allocation: Allocation) -> Operation:
     if allocation.state == "queued":
-        moved = allocations.move(tx, allocation, "cancel", reaped_at=tx.now, released_at=tx.now)
+        moved = allocations.move(tx, allocation, "release", reaped_at=tx.now, released_at=tx.now)
         return _finished(tx, moved)
     if allocation.reaped_at is not None:
         moved = allocations.move(tx, allocation, "release")

@@ -75,4 +75,5 @@ def revoke(tx: Tx, user_id: str, token_id: str) -> bool:
         .where(t.tokens.c.id == token_id, t.tokens.c.user_id == user_id, t.tokens.c.revoked_at.is_(None))
         .values(revoked_at=tx.now)
     )
+    tx.wake(f"user:{user_id}")  # whoever follows a feed with it is cut off now
     return tx.conn.execute(statement).rowcount == 1

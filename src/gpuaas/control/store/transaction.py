@@ -2,7 +2,8 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: allocation, slots, node, project counter, org counter.
+taken in this order everywhere: allocation, slots, node, project counter, org counter. Row locks are FOR NO KEY UPDATE:
+a plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a deadlock.
 """
 
 import hashlib
@@ -13,8 +14,20 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, NestedTransaction, create_engine, func, insert, select, text, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    NestedTransaction,
+    create_engine,
+    func,
+    insert,
+    make_url,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuaas.control.store import tables as t
 from gpuaas.kit.clock import Clock, SystemClock
@@ -43,7 +56,7 @@ class Tx:
     _events: list[dict[str, Any]] = field(default_factory=list)
     _audit: list[dict[str, Any]] = field(default_factory=list)
 
-    def emit(self, type: str, *, org_id: str, project_id: str, kind: str, id: str, **data: Any) -> None:
+    def emit(self, type: str, /, *, org_id: str, project_id: str, kind: str, id: str, **data: Any) -> None:
         """One event in the project's feed."""
         self._events.append(
             {
@@ -60,7 +73,7 @@ class Tx:
         )
 
     def audit(
-        self, action: str, *, org_id: str, kind: str, id: str, project_id: str | None = None, **data: Any
+        self, action: str, /, *, org_id: str, kind: str, id: str, project_id: str | None = None, **data: Any
     ) -> None:
         """One entry in the org's audit chain: exactly one per mutation."""
         self._audit.append(
@@ -101,7 +114,13 @@ class Tx:
             self._write_events(project_id, [event for event in self._events if event["project_id"] == project_id])
         for org_id in sorted({entry["org_id"] for entry in self._audit}):
             self._write_audit(org_id, [entry for entry in self._audit if entry["org_id"] == org_id])
-        self._events, self._audit = [], []
+
+    def tell_log(self) -> None:
+        """What was committed, with the ids that an incident is explained with."""
+        for entry in (*self._events, *self._audit):
+            fields = {name: entry[name] for name in ("org_id", "project_id", "actor", "correlation_id") if entry[name]}
+            fields[f"{entry['object_kind']}_id"] = entry["object_id"]
+            log.info(entry.get("action") or entry["type"], extra={"fields": fields})
 
     def _write_events(self, project_id: str, rows: list[dict[str, Any]]) -> None:
         counter = (
@@ -128,12 +147,15 @@ class Tx:
         self.conn.execute(update(t.orgs).where(t.orgs.c.id == org_id).values(audit_seq=seq, audit_hash=digest))
 
 
-AUDITED = ("org_id", "seq", "project_id", "actor", "action", "object_kind", "object_id", "data", "at", "correlation_id")
+AUDITED = (
+    *("org_id", "seq", "project_id", "actor", "action", "object_kind", "object_id", "data", "at", "correlation_id"),
+    *("app_instance_id", "operating_mode", "control_plane_scope", "runtime_backend", "tenant_boundary_mode"),
+)
 
 
 def audit_hash(previous: bytes, row: dict[str, Any]) -> bytes:
     """The link of the chain: every field of the entry, and the hash of the one before."""
-    content = {name: row[name] for name in AUDITED} | {"at": row["at"].timestamp()}
+    content = {name: row.get(name) for name in AUDITED} | {"at": row["at"].timestamp()}
     return hashlib.sha256(bytes(previous) + msgspec.json.encode(content, order="sorted")).digest()
 
 
@@ -157,6 +179,7 @@ class Store:
                         result = work(tx, *args, **kwargs)
                         tx.flush()
                     self._notify(conn, tx.topics)
+                tx.tell_log()
                 return result
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) not in RETRIED:
@@ -166,6 +189,8 @@ class Store:
                         "busy", 503, "The store was too busy with the same objects.", "Try again.", detail=str(error)
                     ) from error
                 log.info("transaction runs again", extra={"fields": {"attempt": attempt}})
+            except PoolTimeout as error:
+                raise _unavailable(error) from error
         raise AssertionError("unreachable")
 
     def _notify(self, conn: Connection, topics: set[str]) -> None:
@@ -181,23 +206,31 @@ class Store:
             log.warning("a wake-up was lost: %s", error)
 
 
-def _unavailable(error: OperationalError) -> Problem:
+def _unavailable(error: OperationalError | PoolTimeout) -> Problem:
     return Problem(
         "store_unavailable",
         503,
         "The database did not answer.",
-        "Try again in a moment; nothing was changed.",
-        detail=str(error.orig),
+        "Try again in a moment, with the same Idempotency-Key.",
+        detail=str(error),
         extra={"retry_after": 1},
     )
 
 
-def connect(url: str, *, pool_size: int = 10) -> Engine:
+def normalised(url: str) -> str:
+    """As people write it (postgresql://...), for the driver that we use."""
+    found = make_url(url)
+    if found.get_backend_name() not in ("postgresql", "postgres"):
+        raise Problem("not_postgresql", 500, "Only PostgreSQL is supported.", "Use a postgresql:// URL.")
+    return found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
+
+
+def connect(url: str, *, pool_size: int = 20) -> Engine:
     """psycopg 3 over SQLAlchemy Core. Statements that wait for a lock give up after a while and are run again."""
     return create_engine(
         url,
         pool_size=pool_size,
-        max_overflow=10,
+        max_overflow=0,  # overflow connections are closed after use: under load every request would open its own
         pool_pre_ping=False,
         pool_use_lifo=True,
         connect_args={"options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"},

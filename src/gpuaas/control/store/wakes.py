@@ -22,16 +22,18 @@ class Wakes:
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
 
     @contextmanager
-    def on(self, topic: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever the topic is woken. Subscribe, look, then wait: nothing is missed."""
+    def on(self, *topics: str) -> Iterator[asyncio.Event]:
+        """An event that is set whenever one of the topics is woken. Subscribe, look, then wait: nothing is missed."""
         event = asyncio.Event()
-        self._waiting[topic].add(event)
+        for topic in topics:
+            self._waiting[topic].add(event)
         try:
             yield event
         finally:
-            self._waiting[topic].discard(event)
-            if not self._waiting[topic]:
-                del self._waiting[topic]
+            for topic in topics:
+                self._waiting[topic].discard(event)
+                if not self._waiting[topic]:
+                    del self._waiting[topic]
 
     async def listen(self) -> None:
         while True:

@@ -1,0 +1,150 @@
+"""A database restored from an older copy, and nodes that hold more than it remembers: nothing is ever destroyed."""
+
+from control.cluster import Cluster
+from control.fleet import Agent, condition
+from pytest import fixture
+
+from gpuaas.kit.ids import Ids
+from gpuaas.wire.node import Ack, Fenced, Heartbeat, Holding, Spec, Welcome
+
+
+def holding(spec: Spec, generation: int | None = None, restarts: int = 0, gone: bool = False) -> Holding:
+    slots = [slot.id for slot in spec.body.slots] if spec.body else []
+    return Holding(spec.id, spec.incarnation, generation or spec.generation, restarts, slots, gone)
+
+
+@fixture
+def running(cluster: Cluster) -> tuple[Cluster, Agent, str, Spec]:
+    """One machine, active on one node."""
+    agent = cluster.agent()
+    id = cluster.launch()
+    agent.settle()
+    return cluster, agent, id, agent.specs[id]
+
+
+def forget(cluster: Cluster) -> None:
+    """As if the database had been restored: the node has seen revisions that it does not know."""
+    cluster.sql("UPDATE nodes SET revision = revision - 1")
+
+
+def store_id(cluster: Cluster) -> str:
+    return str(cluster.sql("SELECT id FROM store")[0].id)
+
+
+def test_a_revision_from_the_future_gives_the_store_a_new_id(running: tuple[Cluster, Agent, str, Spec]) -> None:
+    cluster, agent, id, spec = running
+    bystander = cluster.agent("node-2")
+    before = store_id(cluster)
+    forget(cluster)
+    assert agent.session is not None
+    beat = Heartbeat(99, agent.session.epoch, before, agent.revision)
+    assert isinstance(agent.send(beat)[0], Fenced), "it must say hello again"
+    welcome = agent.greet()
+    assert isinstance(welcome, Welcome)
+    assert welcome.store_id == store_id(cluster) != before
+    assert not welcome.synced
+    assert {cluster.node(agent).state, cluster.node(bystander).state} == {"joined"}, "every node must tell"
+    assert cluster.allocation(id).state == "active"
+    agent.store_id = welcome.store_id
+    assert agent.hold([holding(spec)]) == [Ack(agent.seq)]
+    assert cluster.node(agent).state == "ready"
+    assert cluster.node(bystander).state == "joined"
+
+
+def test_an_older_copy_numbers_its_specs_after_what_the_node_has_seen(
+    running: tuple[Cluster, Agent, str, Spec],
+) -> None:
+    """The copy remembers generation 1; the node has carried out 7, with two restarts."""
+    cluster, agent, id, spec = running
+    forget(cluster)
+    agent.connect([holding(spec, generation=7, restarts=2)])
+    after = cluster.allocation(id)
+    assert (after.generation, after.restarts, after.state) == (8, 2, "active")
+    (sent,) = agent.pull()
+    assert (sent.id, sent.generation) == (id, 8)
+    assert sent.body is not None
+    assert sent.body.restarts == 2, "a smaller counter must not look like news"
+    agent.report(condition(sent, "ready"))
+    assert cluster.allocation(id).observed == 8
+    cluster.restart(id)
+    agent.settle()
+    assert cluster.allocation(id).restarts == 3
+    assert cluster.allocation(id).state == "active"
+
+
+def test_an_open_operation_waits_for_the_new_number(cluster: Cluster) -> None:
+    agent = cluster.agent()
+    id = cluster.launch()
+    (spec,) = agent.pull()
+    forget(cluster)
+    agent.connect([holding(spec, generation=5)])
+    assert cluster.operation(id).generation == 6
+    agent.settle()
+    assert cluster.operation(id).state == "succeeded"
+    assert cluster.allocation(id).state == "active"
+
+
+def test_what_the_store_does_not_know_is_kept_and_its_slots_set_aside(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2)
+    slot, free = cluster.slots(agent)
+    stranger = Holding(Ids().new("al"), 1, 3, 0, [slot.id])
+    assert agent.report(unknown=[stranger]) == [Ack(agent.seq)]
+    assert {s.id: s.state for s in cluster.slots(agent)} == {slot.id: "quarantined", free.id: "approved"}
+    assert stranger.id in cluster.slots(agent)[0].reason
+    assert agent.pull() == [], "no tombstone: nothing is deleted on a guess"
+    said = cluster.sql("SELECT * FROM audit WHERE action = 'slot.quarantined'")
+    assert len(said) == 1
+    agent.report(unknown=[stranger])
+    assert len(cluster.sql("SELECT * FROM audit WHERE action = 'slot.quarantined'")) == 1, "told once"
+    cluster.launch("takes-the-free-one")
+    (spec,) = agent.pull()
+    assert spec.body is not None
+    assert [held.id for held in spec.body.slots] == [free.id]
+
+
+def test_a_node_cannot_set_aside_the_slots_of_another(cluster: Cluster) -> None:
+    victim, attacker = cluster.agent("node-1"), cluster.agent("node-2")
+    theirs = [slot.id for slot in cluster.slots(victim)]
+    attacker.report(unknown=[Holding(Ids().new("al"), 1, 1, 0, theirs)])
+    assert {slot.state for slot in cluster.slots(victim)} == {"approved"}
+
+
+def test_a_machine_that_another_node_holds_is_not_moved_there(running: tuple[Cluster, Agent, str, Spec]) -> None:
+    cluster, agent, id, spec = running
+    other = cluster.agent("node-2")
+    before = cluster.allocation(id)
+    other.report(unknown=[holding(spec, generation=9)])
+    other.report(unknown=[holding(spec, generation=9, gone=True)])
+    assert cluster.allocation(id) == before
+
+
+def test_a_machine_that_is_gone_on_the_node_is_released_here(running: tuple[Cluster, Agent, str, Spec]) -> None:
+    """The copy thinks it runs, but the node has carried out a tombstone meanwhile."""
+    cluster, agent, id, spec = running
+    forget(cluster)
+    agent.connect([holding(spec, generation=2, gone=True)])
+    after = cluster.allocation(id)
+    assert after.state == "released"
+    assert after.reaped_at is not None
+    assert cluster.sql("SELECT * FROM claims WHERE state <> 'freed'") == []
+    assert cluster.sql("SELECT * FROM usage WHERE ended_at IS NULL") == []
+    agent.settle()
+    cluster.launch("next")
+    agent.settle()
+
+
+def test_a_machine_that_the_node_lost_is_specified_again(running: tuple[Cluster, Agent, str, Spec]) -> None:
+    """A node that was installed anew holds nothing: it gets everything from the beginning."""
+    cluster, agent, id, _ = running
+    agent.store_id, agent.revision, agent.specs = None, 0, {}
+    agent.connect([])
+    assert [spec.id for spec in agent.pull()] == [id]
+
+
+def test_saying_it_twice_changes_nothing(running: tuple[Cluster, Agent, str, Spec]) -> None:
+    cluster, agent, id, spec = running
+    forget(cluster)
+    agent.connect([holding(spec, generation=7)])
+    once = cluster.allocation(id)
+    assert agent.hold([holding(spec, generation=7)]) == [Ack(agent.seq)], "the answer was lost"
+    assert cluster.allocation(id) == once

@@ -1,0 +1,20 @@
+"""The simulation is worth what it catches: every planted bug, with the seed that does."""
+
+import pytest
+
+from gpuaas.control.store.embedded import Embedded
+from sim.base import prepare
+from sim.mutants import MUTANTS, Mutant, caught
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_is_caught(mutant: Mutant, postgres: Embedded) -> None:
+    prepare(postgres)  # the databases are those of the real code; only the copy that runs is broken
+    said = caught(mutant, mutant.seed, 1, postgres.directory)
+    assert said is not None, f"seed {mutant.seed} sees nothing wrong with: {mutant.name}"
+    assert "--> " in said
+
+
+def test_there_are_enough() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) >= 20
