@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from api.server import Replica, serve
-from api.world import World
 
 import databases
+from api.server import Replica, serve
+from api.world import World
 from gpuaas.control.store.embedded import Embedded
 
 

@@ -11,10 +11,10 @@ from itertools import count
 from typing import Any
 
 import httpx
+
 from api.routes import Route, schema
 from api.world import Person, Place, World, key_line
 from control.fleet import Agent, join_token
-
 from gpuaas.control.app import keys
 from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.store import identity, tokens
@@ -89,7 +89,7 @@ def _request(world: World, route: Route, subject: str | None, place: Place | Non
     assert not unknown, f"{route}: say in fill.py how to fill {unknown}"
     params = {kind: subject} if kind in route.query_params and kind and subject else {}
     body = BODIES[route.body](world, place, subject) if route.body else None
-    if body is not None and kind in schema(route.body or "")["properties"]:
+    if body is not None and kind is not None and kind in schema(route.body or "")["properties"]:
         body[kind] = subject
     return Request(route.method.upper(), path, params, body, subject, place)
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import httpx
 import pytest
+
 from api.fill import FOREIGN, GONE, MALFORMED, OWN, RANDOM, VARIANTS, Request, ask, fill, subject_kind
 from api.routes import Route, routes
 from api.world import Person, World
-
 from gpuaas.model.lifecycle import ALLOCATION
 from gpuaas.model.permission import PERMISSIONS
 

@@ -4,6 +4,7 @@ import base64
 
 import httpx
 import pytest
+
 from api.fill import OWN, ask, fill
 from api.routes import Route, routes
 from api.world import World, launch
@@ -71,7 +72,7 @@ def test_errors_are_problem_details(world: World, http: httpx.Client) -> None:
     "value", ["", "Bearer", "Basic eDp5", "Bearer gpt_unknown", "bearer \xe9", "Bearer a b", "Bearer " + "x" * 5000]
 )
 def test_what_is_not_a_valid_token_is_401(http: httpx.Client, value: str) -> None:
-    answer = http.get(f"{API}/whoami", headers={"Authorization": value.encode("latin-1")})
+    answer = http.get(f"{API}/whoami", headers={b"Authorization": value.encode("latin-1")})
     is_problem(answer)
     assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
     assert answer.headers["www-authenticate"].startswith("Bearer")

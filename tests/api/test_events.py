@@ -4,13 +4,14 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
-from api.server import Replica, serve
-from api.world import Person, World, launch
 
+from api.server import Replica, serve
+from api.world import Person, World, launch, person
 from gpuaas.control.app import allocations
 from gpuaas.control.store import tokens
 
@@ -71,8 +72,6 @@ def queue(world: World, name: str) -> str:
 
 def fresh(world: World, name: str, role: str = "viewer") -> Person:
     """A member of the project with a token of their own."""
-    from api.world import person
-
     made = world.store.transact(person, name)
     world.store.transact(world._member, made, world.lab, role)
     return made
@@ -128,16 +127,16 @@ def test_a_bad_position_is_refused(world: World, http: httpx.Client, bad: str) -
 
 def test_revoking_the_token_ends_its_feeds(world: World, replica: Replica, second: Replica) -> None:
     """Those of the same user's other token go on."""
-    person = fresh(world, "revoked-later")
-    other = Person(person.name, person.id, mint(world, person))
+    member = fresh(world, "revoked-later")
+    other = Person(member.name, member.id, mint(world, member))
     operation = world.own.operations["provisioning"]
     cut = [
-        Feed(f"{replica.url}/api/v1/events/follow", person),
-        Feed(f"{second.url}/api/v1/events/follow", person),
-        Feed(f"{second.url}/api/v1/operations/{operation}/follow", person),
+        Feed(f"{replica.url}/api/v1/events/follow", member),
+        Feed(f"{second.url}/api/v1/events/follow", member),
+        Feed(f"{second.url}/api/v1/operations/{operation}/follow", member),
     ]
     kept = Feed(f"{replica.url}/api/v1/events/follow", other)
-    mine = httpx.get(f"{replica.url}/api/v1/whoami", headers=person.headers).json()["token_id"]
+    mine = httpx.get(f"{replica.url}/api/v1/whoami", headers=member.headers).json()["token_id"]
     assert httpx.delete(f"{replica.url}/api/v1/tokens/{mine}", headers=other.headers).status_code == 204
     for feed in cut:
         assert feed.ended.wait(PROMPT_SECONDS), "still open"
@@ -149,23 +148,21 @@ def test_revoking_the_token_ends_its_feeds(world: World, replica: Replica, secon
     kept.close()
 
 
-def mint(world: World, person: Person) -> str:
-    from datetime import timedelta
-
+def mint(world: World, member: Person) -> str:
     def work(tx: Any) -> str:
-        return tokens.insert_token(tx, person.id, "other", ("*",), tx.now + timedelta(hours=1))[1]
+        return tokens.insert_token(tx, member.id, "other", ("*",), tx.now + timedelta(hours=1))[1]
 
     return world.store.transact(work)
 
 
 def test_leaving_the_project_ends_its_feeds(world: World, replica: Replica, second: Replica) -> None:
-    person = fresh(world, "removed-later")
+    member = fresh(world, "removed-later")
     operation = world.own.operations["provisioning"]
     feeds = [
-        Feed(f"{second.url}/api/v1/events/follow?project={world.lab.id}", person),
-        Feed(f"{second.url}/api/v1/operations/{operation}/follow", person),
+        Feed(f"{second.url}/api/v1/events/follow?project={world.lab.id}", member),
+        Feed(f"{second.url}/api/v1/operations/{operation}/follow", member),
     ]
-    seat = f"{replica.url}/api/v1/projects/{world.lab.id}/members/{person.id}"
+    seat = f"{replica.url}/api/v1/projects/{world.lab.id}/members/{member.id}"
     assert httpx.delete(seat, headers=world.people["admin"].headers).status_code == 204
     queue(world, "after-they-left")
     for feed in feeds:

@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
+
 from api.fill import OWN, Request, fill
 from api.routes import Route, input_schemas, routes, schema
 from api.world import Person, World
-
 from gpuaas.model.permission import PERMISSIONS
 
 WITH_BODY = [route for route in routes() if route.body]
@@ -109,7 +109,9 @@ def test_every_input_schema_is_reached() -> None:
     assert {route.body for route in WITH_BODY} <= set(input_schemas())
 
 
-@pytest.mark.parametrize("bad", ["%00", "%0a", "a%0a", "%ff", "%ed%a0%80", "a%20b", "-a", "a" * 300, "%e2%80%ae", "..", "'"])
+@pytest.mark.parametrize(
+    "bad", ["%00", "%0a", "a%0a", "%ff", "%ed%a0%80", "a%20b", "-a", "a" * 300, "%e2%80%ae", "..", "'"]
+)
 def test_bad_names_in_paths_are_refused(world: World, http: httpx.Client, bad: str) -> None:
     headers = world.people["platform_admin"].headers
     for route in routes():

@@ -2,12 +2,12 @@
 
 import httpx
 import pytest
+from sqlalchemy import text
+
 from api.fill import OWN, fill
 from api.routes import Route, openapi, routes, schema
 from api.test_inputs import who
 from api.world import World
-from sqlalchemy import text
-
 from gpuaas.control.store.tables import metadata
 
 WITH_BODY = [route for route in routes() if route.body]
@@ -50,7 +50,8 @@ def test_extra_fields_are_refused(world: World, http: httpx.Client, route: Route
 def test_extra_fields_in_nested_parts_are_refused(world: World, http: httpx.Client) -> None:
     headers = world.people["editor"].headers
     body = {"name": "nested", "offer": "b200-1", "wait": True, "project": world.own.project.id}
-    for part in ({"access": {"owner_id": "x"}}, {"lease": {"state": "x"}}, {"storage": [{"volume": "v", "path": "/v", "x": 1}]}):  # fmt: skip
+    storage = {"volume": "v", "path": "/v", "owner_id": "x"}
+    for part in ({"access": {"owner_id": "x"}}, {"lease": {"state": "x"}}, {"storage": [storage]}):
         answer = http.post("/api/v1/allocations", json={**body, **part}, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_request"), answer.text
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from sqlalchemy import text
+
 from api.fill import OWN, ask, fill
 from api.routes import Route, routes
 from api.world import Person, World
 from control.fleet import join_token
-from sqlalchemy import text
-
 from gpuaas.model.permission import PERMISSIONS, scope_allows
 
 SCOPES = ("*", "read", "allocation.*", "node.*", "allocation.launch", "token.read", "event.read")

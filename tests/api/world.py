@@ -1,22 +1,22 @@
 """A populated control plane: three projects in two orgs, everybody who could ask, machines in every state.
 
-    acme/lab     `own` below: where tenant_admin, admin, editor and viewer work
-    acme/side    `sibling`: the same org, another project, where `neighbour` is admin
-    globex/lab   `foreign`: another org with a project of the same name, where `foreigner` is tenant_admin
+acme/lab     `own` below: where tenant_admin, admin, editor and viewer work
+acme/side    `sibling`: the same org, another project, where `neighbour` is admin
+globex/lab   `foreign`: another org with a project of the same name, where `foreigner` is tenant_admin
 """
 
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from control.fleet import Agent, join_token
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import text
 
+from control.fleet import Agent, join_token
 from gpuaas.control.app import allocations, keys, offers
 from gpuaas.control.app import identity as people
-from gpuaas.control.main import bootstrap
+from gpuaas.control.bootstrap import bootstrap
 from gpuaas.control.store import identity, nodes, slots, tokens
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.identity import Project
@@ -90,7 +90,7 @@ class World:
         self.agent = self._agent("node-1", None, gpus=64)
         self.pool = self._agent("node-2", "globex", gpus=1)
         self.removed = self._agent("node-3", None, gpus=1)
-        store.transact(lambda tx: nodes.move(tx, nodes.node(tx, self.removed.node_id), "remove"))
+        store.transact(self._remove, self.removed.node_id)
         self.own = self._place("editor", self.lab)
         self.sibling = self._place("neighbour", self.side)
         self.foreign = self._place("foreigner", self.globex)
@@ -116,8 +116,14 @@ class World:
         found["garbage"] = Person("garbage", "", "gpt_" + "x" * 43, valid=False)
         self.guest = found.pop("guest")
         self.people = found
-        offers.add_offer(tx, slug="b200-1", name="Nowhere to be had", gpu_model="B200", gpu_count=1, cpus=1,
-                         memory_mib=256, isolation="any", realisations=["gpu_slice"], price_micros_per_hour=1)  # fmt: skip
+        offer = {"gpu_count": 1, "cpus": 1, "memory_mib": 256, "price_micros_per_hour": 1, "isolation": "any"}
+        nowhere = {**offer, "slug": "b200-1", "name": "Nowhere to be had", "gpu_model": "B200"}
+        offers.add_offer(tx, **nowhere, realisations=["gpu_slice"])
+
+    def _remove(self, tx: Tx, node_id: str) -> None:
+        node = nodes.node(tx, node_id)
+        assert node is not None
+        nodes.move(tx, node, "remove")
 
     def _org(self, tx: Tx, slug: str, admin: Person) -> Any:
         user = identity.user(tx, admin.id)

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from control.fleet import Agent, join_token
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import text
 
+from control.fleet import Agent, join_token
 from gpuaas.control.app import allocations as verbs
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import keys
-from gpuaas.control.main import bootstrap
+from gpuaas.control.bootstrap import bootstrap
 from gpuaas.control.store import allocations, nodes, operations, slots, stores, tokens
 from gpuaas.control.store.transaction import Store, Tx, connect
 from gpuaas.model.allocation import Allocation

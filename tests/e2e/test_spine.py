@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gpuaas import Client, GpuaasError, Unreachable
-from gpuaas.control.main import Bootstrapped, bootstrap
+from gpuaas.control.bootstrap import Bootstrapped, bootstrap
 from gpuaas.sdk.retry import Retry
 
 PASSWORD = "correct horse battery"

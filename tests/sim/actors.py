@@ -66,6 +66,7 @@ class Server:
     def start(self, url: str, monitor: Any, on_wake: Callable[[set[str]], None]) -> None:
         self.pool.aim(url, self.tasks, monitor)
         self.store.on_wake = on_wake
+        self.store.since = self.store.clock.now()
         self.store.transact(stores.ensure)
         self.alive = True
 

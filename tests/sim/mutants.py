@@ -1,7 +1,7 @@
 """Planted bugs that the simulation must catch: one edit each, and a seed that catches it.
 
 Each is run in a copy of the source tree by a process of its own. `python -m sim.mutants NAME...` (from tests/) looks
-for seeds that catch the named ones; without names, for those whose seed is None.
+for the seeds that catch the named ones; without names, for those whose seed is None.
 """
 
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"
+SEARCHED = 120
 
 
 @dataclass(frozen=True)
@@ -28,41 +29,27 @@ class Mutant:
 CONTROL, NODE = "gpuaas/control/", "gpuaas/node/"
 
 MUTANTS = (
-    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", None),
+    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", 2),
     Mutant(
         "slots freed before the node has scrubbed them",
         CONTROL + "operations/release.py",
         "    claims.scrubbing(tx, moved.id)\n",
         "    claims.scrubbing(tx, moved.id)\n    claims.free(tx, moved.id, [])\n",
-        None,
+        1,
     ),
     Mutant(
         "a failed launch leaves its machine behind",
         CONTROL + "operations/observe.py",
         'release.bury(tx, allocation, "launch_failed", **reason)',
         'allocations.move(tx, allocation, "launch_failed", **reason)',
-        None,
+        4,
     ),
     Mutant(
         "a failed restart keeps wanting the poisoned generation",
         CONTROL + "operations/observe.py",
         "            _restore(tx, allocation, reason)\n",
         '            allocations.move(tx, allocation, "restart_failed", **reason)\n',
-        None,
-    ),
-    Mutant(
-        "late reports count",
-        CONTROL + "operations/observe.py",
-        "if (epoch, seq) <= (allocation.report_epoch, allocation.report_seq):",
-        "if (epoch, seq) <= (0, 0):",
-        None,
-    ),
-    Mutant(
-        "reports about older generations decide",
-        CONTROL + "operations/observe.py",
-        "if condition.generation == allocation.generation:",
-        "if condition.generation <= allocation.generation:",
-        None,
+        55,
     ),
     Mutant(
         "an answer is not kept for its key",
@@ -90,13 +77,6 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "becomes = allocation.previous_state",
         'becomes = "active"',
-        None,
-    ),
-    Mutant(
-        "a lost machine stays lost",
-        CONTROL + "operations/reachability.py",
-        'elif node.state == "ready" and allocation.state == "unreachable":',
-        'elif node.state == "never":',
         None,
     ),
     Mutant(
@@ -251,8 +231,12 @@ MUTANTS = (
 )
 
 
-def caught(mutant: Mutant, first: int | None, count: int, server: Path | None = None) -> str | None:
-    """What the simulation says about the mutated tree, or None when it sees nothing wrong in these seeds."""
+def caught(mutant: Mutant, server: Path | None = None) -> str | None:
+    """What the simulation says about the mutated tree, or None when it sees nothing wrong.
+
+    The seed that caught it last time comes first. Any change of the product changes what happens in a seed, so the
+    first SEARCHED are tried when that one has lost its bite.
+    """
     with tempfile.TemporaryDirectory(prefix="gpuaas-mutant-") as directory:
         tree = Path(directory) / "src"
         shutil.copytree(SOURCE, tree, ignore=shutil.ignore_patterns("__pycache__"))
@@ -261,27 +245,33 @@ def caught(mutant: Mutant, first: int | None, count: int, server: Path | None = 
         if text.count(mutant.old) != 1:
             raise AssertionError(f"{mutant.name}: {mutant.file} has {text.count(mutant.old)} places that fit")
         target.write_text(text.replace(mutant.old, mutant.new))
-        done = subprocess.run(
-            [sys.executable, "-m", "sim.run", str(first), str(count), "--first"],
-            cwd=TESTS,
-            env=os.environ | {"PYTHONPATH": f"{tree}:{TESTS}"} | ({"GPUAAS_SIM_SERVER": str(server)} if server else {}),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        known = _run(tree, mutant.seed, 1, server) if mutant.seed is not None else None
+        return known or _run(tree, 0, SEARCHED, server)
+
+
+def _run(tree: Path, first: int, count: int, server: Path | None) -> str | None:
+    shared = {"GPUAAS_SIM_SERVER": str(server)} if server else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "sim.run", str(first), str(count), "--first"],
+        cwd=TESTS,
+        env=os.environ | {"PYTHONPATH": f"{tree}:{TESTS}"} | shared,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 0:
         return None
-    if "seed " not in done.stdout:
-        raise AssertionError(f"{mutant.name}: the simulation did not run:\n{done.stdout}{done.stderr}")
+    if "--> " not in done.stdout:
+        raise AssertionError(f"the simulation did not run:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
 def main(names: list[str]) -> None:
     for mutant in MUTANTS:
         if mutant.name in names or (not names and mutant.seed is None):
-            said = caught(mutant, 0, 80)
+            said = caught(mutant)
             seed = said.partition("seed ")[2].partition(",")[0] if said else None
-            why = said.partition("--> ")[2].strip().splitlines()[-2:] if said else ""
+            why = said.partition("--> ")[2].strip().partition("\n")[0] if said else ""
             print(f"{mutant.name}: {seed} {why}", flush=True)
 
 

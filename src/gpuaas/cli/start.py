@@ -56,7 +56,7 @@ class Start:
 
     def _set_up(self) -> str:
         """The first administrator, project and offers. Returns a token."""
-        from gpuaas.control.main import bootstrap
+        from gpuaas.control.bootstrap import bootstrap
         from gpuaas.control.store.embedded import Embedded
 
         self._say("setting up a new store")

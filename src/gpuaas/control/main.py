@@ -1,35 +1,22 @@
-"""The composition root of the server: store, wake-ups, sweeps, HTTP, node link. And the first set-up of a new store."""
+"""The composition root of the server: store, wake-ups, sweeps, HTTP, node link."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from datetime import timedelta
 
 import uvicorn
 from litestar import Litestar
 
-from gpuaas.control.app import identity as people
-from gpuaas.control.app import offers as selling
-from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.config import ServerConfig
 from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
-from gpuaas.control.store import identity, migrate, nodes, offers, stores, tokens
+from gpuaas.control.store import migrate, stores
 from gpuaas.control.store.embedded import Embedded
-from gpuaas.control.store.transaction import Store, Tx, connect, normalised
+from gpuaas.control.store.transaction import Store, connect, normalised
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
 from gpuaas.kit import log
 from gpuaas.wire.node import MAX_REPORT_BYTES
-
-FIRST_OFFERS = (
-    ("h100-1", "One H100", "H100", 1, "any", ["gpu_slice"], 2_500_000),
-    ("h100-2", "Two H100", "H100", 2, "any", ["gpu_slice"], 5_000_000),
-    ("h100-4", "Four H100", "H100", 4, "any", ["gpu_slice"], 10_000_000),
-    ("h100-8", "A whole node of eight H100", "H100", 8, "dedicated_node", ["baremetal", "gpu_slice"], 20_000_000),
-)
-TOKEN_LIFETIME = timedelta(days=30)
 
 
 def run_server(config: ServerConfig) -> None:
@@ -68,52 +55,3 @@ def application(url: str) -> Litestar:
             store.engine.dispose()
 
     return build(store, wakes, sockets=[node_link], lifespan=[background])
-
-
-@dataclass(frozen=True)
-class Bootstrapped:
-    token: str  # a fresh API token of the first administrator
-    join_token: str | None  # for `node`, when no node of that name exists
-    created: bool  # False: the store was set up before
-
-
-def bootstrap(
-    database_url: str, *, email: str, password: str, org: str, project: str, node: str | None = None
-) -> Bootstrapped:
-    """The first administrator, org, project and offers; done once. Needs direct access to the database."""
-    database_url = normalised(database_url)
-    migrate.upgrade(database_url)
-    store = Store(connect(database_url, pool_size=1))
-    try:
-        store.transact(stores.ensure)
-        return store.transact(_bootstrap, email, hash_password(password), org, project, node)
-    finally:
-        store.engine.dispose()
-
-
-def _bootstrap(tx: Tx, email: str, password_hash: str, org: str, project: str, node: str | None) -> Bootstrapped:
-    admin = identity.user(tx, email)
-    created = admin is None
-    if admin is None:
-        admin = people.add_user(tx, email, "Administrator", password_hash, "platform_admin")
-        home = people.add_org(tx, org, org.capitalize(), admin)
-        people.add_project(tx, home, project, project.capitalize())
-        for slug, name, model, count, isolation, realisations, price in FIRST_OFFERS:
-            if offers.offer(tx, slug) is None:
-                selling.add_offer(
-                    tx,
-                    slug=slug,
-                    name=name,
-                    gpu_model=model,
-                    gpu_count=count,
-                    cpus=1,
-                    memory_mib=256,
-                    isolation=isolation,
-                    realisations=realisations,
-                    price_micros_per_hour=price,
-                )
-    _, secret = tokens.insert_token(tx, admin.id, "gpuaas up", ("*",), tx.now + TOKEN_LIFETIME)
-    join_token = None
-    if node and nodes.node(tx, node) is None:
-        _, join_token, _ = nodes.insert_join_token(tx, admin.id, None, True, timedelta(hours=1))
-    return Bootstrapped(secret, join_token, created)

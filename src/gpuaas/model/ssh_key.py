@@ -6,6 +6,9 @@ import hashlib
 import struct
 from dataclasses import dataclass
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
 from gpuaas.kit.errors import Problem
 
 MAX_LINE = 16 * 1024
@@ -50,6 +53,10 @@ def parse(line: str) -> PublicKey:
         raise _refused("its content does not match its type")
     _check_content(kind, fields)
     blob = base64.b64encode(raw).decode()
+    try:
+        load_ssh_public_key(f"{kind} {blob}".encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise _refused("its numbers are not a key: OpenSSH would not take it either") from None
     fingerprint = "SHA256:" + base64.b64encode(hashlib.sha256(raw).digest()).decode().rstrip("=")
     return PublicKey(kind, blob, fingerprint)
 

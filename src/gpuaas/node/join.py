@@ -30,7 +30,8 @@ async def join(server_url: str, token: str, name: str, identity: Identity) -> st
         "signature": identity.sign_join(token),
     }
     backoff = Backoff()
-    async with httpx.AsyncClient(timeout=_PATIENCE_SECONDS) as client:
+    loopback = httpx.URL(server_url).host in ("127.0.0.1", "::1", "localhost")
+    async with httpx.AsyncClient(timeout=_PATIENCE_SECONDS, trust_env=not loopback) as client:  # no proxy to ourselves
         while True:
             try:
                 answer = await client.post(server_url.rstrip("/") + JOIN_PATH, json=request)

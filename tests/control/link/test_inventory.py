@@ -2,7 +2,6 @@
 
 from control.cluster import Cluster
 from control.fleet import Agent
-
 from gpuaas.wire.node import SlotProposal
 
 

@@ -2,10 +2,11 @@
 
 import msgspec
 import pytest
-from control.cluster import Cluster
-from control.fleet import Agent, condition
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from control.cluster import Cluster
+from control.fleet import Agent, condition
+from gpuaas.control.link import session as link
 from gpuaas.kit.ids import Ids
 from gpuaas.wire.node import (
     MAX_REPORT_BYTES,
@@ -216,8 +217,6 @@ def test_a_frame_has_a_limit() -> None:
 
 
 def test_specs_are_sent_in_order_and_in_frames_of_a_limited_size(cluster: Cluster) -> None:
-    from gpuaas.control.link import session as link
-
     agent = cluster.agent(gpus=40)
     ids = [cluster.launch(f"m{n}") for n in range(40)]
     frames, revision = [], agent.revision

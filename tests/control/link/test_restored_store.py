@@ -1,9 +1,9 @@
 """A database restored from an older copy, and nodes that hold more than it remembers: nothing is ever destroyed."""
 
+import pytest
+
 from control.cluster import Cluster
 from control.fleet import Agent, condition
-from pytest import fixture
-
 from gpuaas.kit.ids import Ids
 from gpuaas.wire.node import Ack, Fenced, Heartbeat, Holding, Spec, Welcome
 
@@ -13,7 +13,7 @@ def holding(spec: Spec, generation: int | None = None, restarts: int = 0, gone: 
     return Holding(spec.id, spec.incarnation, generation or spec.generation, restarts, slots, gone)
 
 
-@fixture
+@pytest.fixture
 def running(cluster: Cluster) -> tuple[Cluster, Agent, str, Spec]:
     """One machine, active on one node."""
     agent = cluster.agent()
@@ -110,7 +110,7 @@ def test_a_node_cannot_set_aside_the_slots_of_another(cluster: Cluster) -> None:
 
 
 def test_a_machine_that_another_node_holds_is_not_moved_there(running: tuple[Cluster, Agent, str, Spec]) -> None:
-    cluster, agent, id, spec = running
+    cluster, _, id, spec = running
     other = cluster.agent("node-2")
     before = cluster.allocation(id)
     other.report(unknown=[holding(spec, generation=9)])
@@ -135,7 +135,7 @@ def test_a_machine_that_is_gone_on_the_node_is_released_here(running: tuple[Clus
 
 def test_a_machine_that_the_node_lost_is_specified_again(running: tuple[Cluster, Agent, str, Spec]) -> None:
     """A node that was installed anew holds nothing: it gets everything from the beginning."""
-    cluster, agent, id, _ = running
+    _, agent, id, _ = running
     agent.store_id, agent.revision, agent.specs = None, 0, {}
     agent.connect([])
     assert [spec.id for spec in agent.pull()] == [id]

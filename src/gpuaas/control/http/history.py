@@ -155,6 +155,7 @@ async def follow_events(
             found = operations.list_events(tx, signed_in(tx, request), project_id, None, seen, BATCH)
             return [views.event(item) for item in found]
 
+        yield f"id: {seen}\n\n".encode()  # a stream that breaks before its first event resumes from here
         wakes: Wakes = request.app.state.wakes
         with wakes.on(f"project:{project_id}", f"user:{user_id}") as woken:
             while True:

@@ -22,7 +22,7 @@ def reconcile(tx: Tx, node: Node, inventory: Inventory) -> None:
         if name not in wanted or not _same(slot, wanted[name]):
             _take_out(tx, slot, in_use=slot.id in holders)
     current = {slot.name for slot in slots.slots(tx, node.id)}
-    for proposal in inventory.slots:
+    for proposal in wanted.values():
         if proposal.name not in current:
             _propose(tx, node, proposal, models)
 

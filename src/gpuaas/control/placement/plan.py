@@ -27,6 +27,8 @@ def _free_slots(node: NodeView, wanted: Wanted, tally: "_Tally") -> list[SlotVie
         if why := node_filter(node, wanted):
             tally.add(why, node, len(node.slots) or 1)
             return None
+    if not node.slots:
+        tally.add(("no_slots", "a machine has no slots to give out"), node)
     free = []
     for slot in node.slots:
         for slot_filter in SLOT_FILTERS:
@@ -59,12 +61,12 @@ def _best(
 
 def _choose(node: NodeView, free: list[SlotView], wanted: Wanted, realisation: str) -> list[SlotView]:
     whole = [slot for slot in node.slots if slot.state != "retired"]
-    if realisation == "baremetal":
-        fits = len(free) == len(whole) and sum(slot.gpu_count for slot in whole) == wanted.gpu_count
-        return free if fits else []
-    if wanted.isolation == "dedicated_node" and len(free) != len(whole):
+    if len(free) != len(whole) and (realisation == "baremetal" or wanted.isolation == "dedicated_node"):
         return []
-    chosen = neighbours(free, wanted.gpu_count)
+    if realisation == "baremetal":
+        chosen = free if sum(slot.gpu_count for slot in free) == wanted.gpu_count else []
+    else:
+        chosen = neighbours(free, wanted.gpu_count)
     if wanted.isolation == "dedicated_node" and chosen:
         chosen = free  # the rest of the node is taken too, so that nobody else comes in
     enough = sum(slot.cpus for slot in chosen) >= wanted.cpus and sum(s.memory_mib for s in chosen) >= wanted.memory_mib
@@ -85,7 +87,7 @@ class _Tally:
             return (Reason("no_nodes", "no machine has joined yet", 0),)
         rows = [
             Reason(code, message, count, tuple(sorted(self._nodes[code, message])))
-            for (code, message), count in self._counts.most_common()
+            for (code, message), count in sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))
         ]
         if found:
             rows.insert(0, Reason("not_enough", f"{found} of {wanted.count} fit; it is all or none", found))

@@ -166,6 +166,7 @@ class Store:
         self.engine = engine
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
+        self.since = self.clock.now()  # what was silent before that, this replica cannot know
 
     def transact(
         self, work: Callable[..., T], *args: Any, actor: str = SYSTEM, correlation_id: str | None = None, **kwargs: Any

@@ -10,7 +10,9 @@ SILENCE = timedelta(seconds=15)
 
 
 def sweep(store: Store) -> int:
-    changed = store.transact(mark_silent)
+    changed = 0
+    if store.clock.now() - store.since >= SILENCE:  # nobody could be heard while no server was there
+        changed = store.transact(mark_silent)
     for node_id in store.transact(out_of_step):
         changed += store.transact(reachability.follow, node_id)
     return changed

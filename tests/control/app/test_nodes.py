@@ -1,0 +1,92 @@
+"""Joining: one token, one node, one key; and what operators do with slots."""
+
+from datetime import timedelta
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from control.cluster import Cluster
+from control.fleet import Agent, join_token
+from gpuaas.control.app import nodes
+from gpuaas.control.store import nodes as rows
+from gpuaas.kit.errors import Problem
+
+
+def refusal(cluster: Cluster, agent: Agent, token: str, proof: str | None = None) -> str:
+    proof = proof if proof is not None else agent.sign(b"gpuaas-node-join:" + token.encode())
+    with pytest.raises(Problem) as refused:
+        cluster.store.transact(nodes.join, token, agent.name, agent.public_key, proof)
+    return refused.value.code
+
+
+def test_a_join_token_is_good_for_one_node(cluster: Cluster) -> None:
+    token = cluster.store.transact(join_token)
+    first = Agent(cluster.store, "node-1").join(token)
+    assert refusal(cluster, Agent(cluster.store, "node-2"), token) == "bad_join_token"
+    again = Agent(cluster.store, "node-1", key=first.key).join(token)
+    assert again.node_id == first.node_id, "the answer was lost; the same node asks again"
+    assert len(cluster.sql("SELECT * FROM nodes")) == 1
+
+
+def test_a_node_proves_that_it_holds_its_key(cluster: Cluster) -> None:
+    token = cluster.store.transact(join_token)
+    agent, thief = Agent(cluster.store, "node-1"), Ed25519PrivateKey.generate()
+    for proof in (
+        thief.sign(b"gpuaas-node-join:" + token.encode()).hex(),
+        agent.sign(b"gpuaas-node-join:another token"),
+        agent.sign(b"gpuaas-node-link:" + token.encode()),
+        "00" * 64,
+        "",
+    ):
+        assert refusal(cluster, agent, token, proof) == "bad_signature"
+    agent.join(token)
+
+
+def test_an_expired_token_is_no_token(cluster: Cluster) -> None:
+    user = cluster.caller.user_id
+    _, token, _ = cluster.store.transact(rows.insert_join_token, user, None, True, timedelta(seconds=-1))
+    assert refusal(cluster, Agent(cluster.store, "node-1"), token) == "bad_join_token"
+
+
+def test_a_name_that_is_taken_leaves_the_token_unused(cluster: Cluster) -> None:
+    cluster.agent("node-1", connect=False)
+    token = cluster.store.transact(join_token)
+    assert refusal(cluster, Agent(cluster.store, "node-1"), token) == "name_taken"
+    Agent(cluster.store, "node-2").join(token)
+
+
+def test_a_pool_belongs_to_its_tenant(cluster: Cluster) -> None:
+    """Slots of another tenant's pool are never given out (I21)."""
+    cluster.sql("INSERT INTO orgs (id, slug, name, created_at) VALUES ('og-aaaaaaaaaaaaaaaa', 'other', 'x', now())")
+    cluster.agent("node-1", org="other")
+    with pytest.raises(Problem) as refused:
+        cluster.launch()
+    assert refused.value.code == "no_capacity"
+    assert [reason["code"] for reason in refused.value.extra["reasons"]] == ["other_pool"]
+    cluster.agent("node-2", org="home")
+    cluster.launch()
+
+
+def test_only_approved_slots_are_given_out(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2, approve_slots=False)
+    with pytest.raises(Problem, match="approval"):
+        cluster.launch()
+    cluster.store.transact(nodes.approve, cluster.caller, "node-1", ["gpu-1"])
+    cluster.launch()
+    (spec,) = agent.pull()
+    assert spec.body is not None
+    assert spec.body.slots[0].gpus == ["GPU-node-1-1"]
+    with pytest.raises(Problem, match="approval"):
+        cluster.launch("b")
+
+
+def test_a_quarantined_slot_is_given_out_only_after_it_was_returned(cluster: Cluster) -> None:
+    cluster.agent(gpus=1)
+    cluster.sql("UPDATE slots SET state = 'quarantined', reason = 'scrub failed'")
+    with pytest.raises(Problem, match="inspection"):
+        cluster.launch()
+    with pytest.raises(Problem) as refused:
+        cluster.store.transact(nodes.approve, cluster.caller, "node-1", ["gpu-0"])
+    assert refused.value.code == "not_in_this_state"
+    cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    cluster.launch()

@@ -1,0 +1,186 @@
+"""Placement as a pure function: a few cases by hand, then laws over generated fleets."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuaas.control.placement.plan import plan
+from gpuaas.model.placement import NodeView, SlotView, Wanted
+
+ORG, OTHER = "og-mine", "og-theirs"
+
+
+def slot(node: str, number: int, **changes: object) -> SlotView:
+    made = SlotView(f"{node}-{number}", node, "H100", 1, (f"{node}-gpu{number}",), 4, 4096, 0, "approved", False)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def node(name: str, *slots: SlotView, **changes: object) -> NodeView:
+    return replace(NodeView(name, name, None, "ready", True, "", tuple(slots)), **changes)  # type: ignore[arg-type]
+
+
+def free(name: str, count: int, **changes: object) -> NodeView:
+    return node(name, *(slot(name, n) for n in range(count)), **changes)
+
+
+def wanted(gpus: int = 1, **changes: object) -> Wanted:
+    return replace(Wanted(ORG, "H100", gpus, 1, 256, "any", ("gpu_slice",)), **changes)  # type: ignore[arg-type]
+
+
+def reasons(nodes: list[NodeView], want: Wanted) -> set[str]:
+    found = plan(nodes, want)
+    assert not found.fits
+    return {reason.code for reason in found.reasons}
+
+
+def test_the_fullest_node_that_fits_is_taken() -> None:
+    used = node("b", slot("b", 0, claimed=True), slot("b", 1))
+    found = plan([free("a", 2), used, free("c", 2)], wanted())
+    assert [seat.node_id for seat in found.seats] == ["b"]
+
+
+def test_whole_nodes_stay_free_for_those_who_need_them() -> None:
+    fleet = [free("a", 4), free("b", 4)]
+    taken = {seat.node_id for seat in plan(fleet, wanted(count=4)).seats}
+    assert len(taken) == 1
+
+
+def test_slots_of_one_numa_domain_are_preferred() -> None:
+    machine = node("a", *(slot("a", n, numa=n % 2) for n in range(4)))
+    (seat,) = plan([machine], wanted(2)).seats
+    assert len({chosen.numa for chosen in seat.slots}) == 1
+
+
+def test_a_dedicated_node_is_free_and_taken_whole() -> None:
+    want = wanted(1, isolation="dedicated_node")
+    half = node("a", slot("a", 0, claimed=True), slot("a", 1))
+    (seat,) = plan([half, free("b", 3)], want).seats
+    assert seat.node_id == "b"
+    assert len(seat.slots) == 3
+    assert reasons([half], want) == {"slot_in_use", "does_not_fit"}
+
+
+def test_bare_metal_is_the_whole_node_or_nothing() -> None:
+    want = wanted(2, realisations=("baremetal",))
+    (seat,) = plan([free("a", 3), free("b", 2)], want).seats
+    assert (seat.node_id, seat.realisation) == ("b", "baremetal")
+    assert reasons([free("a", 3)], want) == {"does_not_fit"}
+    quarantined = node("a", slot("a", 0), slot("a", 1), slot("a", 2, state="quarantined"))
+    assert "does_not_fit" in reasons([quarantined], want)
+
+
+@pytest.mark.parametrize(
+    ("machine", "code"),
+    [
+        (free("a", 1, org_id=OTHER), "other_pool"),
+        (free("a", 1, state="lost"), "node_not_connected"),
+        (free("a", 1, state="joined"), "node_not_connected"),
+        (free("a", 1, ready=False), "node_not_ready"),
+        (node("a", slot("a", 0, state="proposed")), "slot_not_approved"),
+        (node("a", slot("a", 0, state="quarantined")), "slot_quarantined"),
+        (node("a", slot("a", 0, claimed=True)), "slot_in_use"),
+        (node("a", slot("a", 0, gpu_model="A100")), "other_gpu_model"),
+    ],
+)
+def test_each_reason_has_a_name(machine: NodeView, code: str) -> None:
+    assert reasons([machine], wanted()) == {code}
+
+
+def test_no_nodes_is_a_reason_too() -> None:
+    assert reasons([], wanted()) == {"no_nodes"}
+
+
+def test_nodes_without_slots_give_a_reason() -> None:
+    assert reasons([node("a")], wanted()) == {"no_slots"}
+
+
+def test_too_little_memory_or_cpu_is_a_reason() -> None:
+    assert reasons([free("a", 1)], wanted(memory_mib=1 << 20)) == {"does_not_fit"}
+    assert reasons([free("a", 1)], wanted(cpus=1000)) == {"does_not_fit"}
+    assert reasons([free("a", 1)], wanted(cpus=1000, realisations=("baremetal",))) == {"does_not_fit"}
+
+
+def test_part_of_a_group_is_not_enough() -> None:
+    found = plan([free("a", 3)], wanted(2, count=2))
+    assert found.seats == ()
+    assert found.reasons[0].code == "not_enough"
+
+
+slots_of = st.tuples(
+    st.sampled_from([0, 1, 1, 1, 2, 4]),
+    st.sampled_from(["approved", "approved", "approved", "proposed", "quarantined"]),
+    st.booleans(),
+    st.sampled_from(["H100", "H100", "A100", ""]),
+    st.integers(0, 1),
+)
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> list[NodeView]:
+    made = []
+    for number in range(draw(st.integers(0, 5))):
+        name = f"n{number}"
+        slots = tuple(
+            SlotView(f"{name}-{n}", name, model, gpus, ("GPU",) * gpus, 2, 512, numa, state, claimed)
+            for n, (gpus, state, claimed, model, numa) in enumerate(draw(st.lists(slots_of, max_size=6)))
+        )
+        org = draw(st.sampled_from([None, None, ORG, OTHER]))
+        state = draw(st.sampled_from(["ready", "ready", "ready", "lost", "joined"]))
+        made.append(NodeView(name, name, org, state, draw(st.booleans()) or draw(st.booleans()), "", slots))
+    return made
+
+
+wishes = st.builds(
+    Wanted,
+    org_id=st.just(ORG),
+    gpu_model=st.sampled_from(["H100", "A100", ""]),
+    gpu_count=st.integers(0, 5),
+    cpus=st.integers(1, 6),
+    memory_mib=st.integers(16, 2048),
+    isolation=st.sampled_from(["any", "dedicated_node"]),
+    realisations=st.sampled_from([("gpu_slice",), ("baremetal",), ("baremetal", "gpu_slice")]),
+    count=st.integers(1, 4),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(fleets(), wishes)
+def test_the_laws_of_placement(fleet: list[NodeView], want: Wanted) -> None:
+    found = plan(fleet, want)
+    by_id = {machine.id: machine for machine in fleet}
+    assert len(found.seats) in (0, want.count), "all or none"
+    if not found.fits:
+        assert found.reasons, "a refusal without a reason"
+        assert all(reason.message and reason.count >= 0 for reason in found.reasons)
+        return
+    taken = [chosen.id for seat in found.seats for chosen in seat.slots]
+    assert len(taken) == len(set(taken)), "one slot, one seat"
+    for seat in found.seats:
+        home = by_id[seat.node_id]
+        assert home.state == "ready"
+        assert home.ready
+        assert home.org_id in (None, want.org_id), "another tenant's pool"
+        assert seat.slots, "an empty seat"
+        assert seat.realisation in want.realisations
+        for chosen in seat.slots:
+            assert chosen in home.slots, "slots of one node"
+            assert chosen.state == "approved"
+            assert not chosen.claimed
+            assert chosen.gpu_model == want.gpu_model
+        gpus = sum(chosen.gpu_count for chosen in seat.slots)
+        assert sum(chosen.cpus for chosen in seat.slots) >= want.cpus
+        assert sum(chosen.memory_mib for chosen in seat.slots) >= want.memory_mib
+        if want.isolation == "dedicated_node" or seat.realisation == "baremetal":
+            assert set(seat.slots) == set(home.slots), "somebody else is there, or could come"
+            assert gpus >= want.gpu_count
+        else:
+            assert gpus == want.gpu_count
+
+
+@settings(max_examples=100, deadline=None)
+@given(fleets(), wishes)
+def test_placement_does_not_depend_on_the_order_of_nodes(fleet: list[NodeView], want: Wanted) -> None:
+    assert plan(fleet, want) == plan(list(reversed(fleet)), want)
+    assert plan(fleet, want) == plan(fleet, want)
