@@ -152,9 +152,8 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "teardown_fails": (2, teardown_fails),
     "scrub_fails": (1, scrub_fails),
     "long_silence": (2, long_silence),
-    "backup": (1, backup),
-    "restore": (1, restore),
 }
+RESTORING: dict[str, tuple[int, Fault]] = {"backup": (6, backup), "restore": (3, restore)}
 # What heals is always possible, or a seed would soon have nothing left alive.
 HEALING: tuple[tuple[int, str, Fault], ...] = (
     (3, "server_return", server_return),
@@ -164,7 +163,6 @@ HEALING: tuple[tuple[int, str, Fault], ...] = (
 
 def swarm(rng: random.Random) -> dict[str, tuple[int, Fault]]:
     chosen = {name: fault for name, fault in FAULTS.items() if rng.random() < 0.45}
-    if rng.random() > 0.25:  # copying databases is slow: one seed in four
-        chosen.pop("backup", None)
-        chosen.pop("restore", None)
+    if rng.random() < 0.12:  # copying databases is slow
+        chosen |= RESTORING
     return chosen
