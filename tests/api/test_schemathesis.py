@@ -3,6 +3,7 @@
 Nothing answers with a status of 500 or more, what comes back is what the document says, and bad data is refused.
 """
 
+import copy
 from collections import Counter
 from typing import Any
 
@@ -41,6 +42,17 @@ BOUNDED = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+
+
+def without_security() -> dict[str, Any]:
+    """Invalid tokens are for the matrix; here they would hide what comes after them."""
+    document = copy.deepcopy(openapi())
+    document.pop("security", None)
+    document["components"].pop("securitySchemes")
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            operation.pop("security", None)
+    return document
 
 
 def people(world: World) -> dict[str, Person]:
@@ -96,16 +108,18 @@ def test_the_document_is_the_truth(world: World, replica: Replica, who: str, mod
 
         run()
 
-    for result in schemathesis.openapi.from_dict(openapi()).get_all_operations():
+    for result in schemathesis.openapi.from_dict(without_security()).get_all_operations():
         operation: Any = result.ok()  # type: ignore[union-attr]
-        nothing_to_get_wrong = not [*operation.path_parameters, *operation.query, *operation.headers, *operation.body]
-        if operation.path in STREAMS or (nothing_to_get_wrong and mode is GenerationMode.NEGATIVE):
+        if operation.path in STREAMS:
             continue
+        positive = mode is GenerationMode.POSITIVE
         named = {part.name for part in operation.path_parameters}
-        attempt(operation, {}, anchor=False)
-        if named or mode is GenerationMode.POSITIVE:
+        beside = [*operation.query, *operation.headers, *operation.body]
+        if positive or named or beside:  # else there is nothing to get wrong
+            attempt(operation, {}, anchor=False)
+        if positive or (named and beside):
             fixed = {name: value for name, value in real(world).items() if name in named}
-            attempt(operation, fixed, anchor=mode is GenerationMode.POSITIVE)
+            attempt(operation, fixed, anchor=positive)
     print(f"{who}, {mode.value}: {sum(answers.values())} cases: {dict(sorted(answers.items()))}")
     assert not failures, "\n\n".join(f"{where}\n{why[:900]}" for where, why in list(failures.items())[:12])
     assert sum(answers.values()) > 200

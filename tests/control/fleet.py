@@ -38,7 +38,7 @@ NONCE = "5e" * 32
 
 def join_token(tx: Tx, org: str | None = None, approve_slots: bool = True) -> str:
     """As an operator makes one."""
-    maker = identity.users(tx)[0].id
+    maker = identity.users(tx, "", 1000)[0].id
     home = identity.org(tx, org) if org else None
     return nodes.insert_join_token(tx, maker, home.id if home else None, approve_slots, timedelta(hours=1))[1]
 

@@ -16,7 +16,8 @@ Slug = Annotated[
     Meta(
         min_length=1,
         max_length=40,
-        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?" + END,
+        # Not shaped like an id: a name must never be mistaken for somebody else's object.
+        pattern=r"^(?![a-z]{2}-[a-z2-7]{16}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?" + END,
         description="Lower-case letters, digits and dashes.",
         examples=["train-1"],
     ),

@@ -30,9 +30,9 @@ def add_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_
     return user
 
 
-def list_users(tx: Tx, caller: Caller) -> list[User]:
+def list_users(tx: Tx, caller: Caller, after: str, limit: int) -> list[User]:
     access.on_platform(tx, caller, "user.read")
-    return identity.users(tx)
+    return identity.users(tx, after, limit)
 
 
 def create_org(tx: Tx, caller: Caller, slug: str, name: str, admin: str) -> Org:

@@ -5,9 +5,9 @@ from typing import Any
 from litestar import Response, delete, get, post, put
 
 from gpuaas.control.app import identity, keys, sessions
-from gpuaas.control.http import views
+from gpuaas.control.http import pages, views
 from gpuaas.control.http.endpoint import Req, Result, correlation_of, mutate, public, read, store_of
-from gpuaas.control.http.params import Name
+from gpuaas.control.http.params import Cursor, Limit, Name
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
 from gpuaas.wire import api
@@ -151,10 +151,14 @@ def remove_member(request: Req, project: Name, user: Name) -> Response[None]:
 
 
 @get("/users", opt={"action": "user.read"}, sync_to_thread=True, summary="All users (operators)")
-def list_users(request: Req) -> Response[api.UserPage]:
-    return read(
-        request, lambda tx, caller: api.UserPage([views.user(u) for u in identity.list_users(tx, caller)], None)
-    )
+def list_users(request: Req, limit: Limit = 100, cursor: Cursor = None) -> Response[api.UserPage]:
+    after = pages.word(cursor)
+
+    def work(tx: Tx, caller: Caller) -> api.UserPage:
+        items, more = pages.cut(identity.list_users(tx, caller, after, limit + 1), limit)
+        return api.UserPage([views.user(item) for item in items], pages.encode(items[-1].email) if more else None)
+
+    return read(request, work)
 
 
 @post("/users", opt={"action": "user.write"}, sync_to_thread=True, summary="Make a user (platform administrators)")

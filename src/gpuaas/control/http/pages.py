@@ -36,6 +36,11 @@ def position(cursor: str | None) -> tuple[datetime, str] | None:
     return moment, id
 
 
+def word(cursor: str | None) -> str:
+    """The name that was seen last."""
+    return "" if cursor is None else _decode(cursor)
+
+
 def number(cursor: str | None) -> int:
     """The sequence number that was seen last."""
     if cursor is None:
@@ -57,7 +62,7 @@ def _decode(cursor: str) -> str:
         text = raw[CHECKSUM_BYTES:].decode()
     except (binascii.Error, ValueError):
         raise _bad_cursor() from None
-    if raw[:CHECKSUM_BYTES] != _checksum(text):
+    if raw[:CHECKSUM_BYTES] != _checksum(text) or not text.isprintable():
         raise _bad_cursor()
     return text
 

@@ -136,8 +136,10 @@ def user(tx: Tx, name: str) -> User | None:
     return one(tx.conn, select(*columns(t.users, User)).where(by == wanted), User)
 
 
-def users(tx: Tx) -> list[User]:
-    return many(tx.conn, select(*columns(t.users, User)).order_by(t.users.c.email).limit(1000), User)
+def users(tx: Tx, after: str, limit: int) -> list[User]:
+    """By address, from the first one after `after` on."""
+    statement = select(*columns(t.users, User)).where(t.users.c.email > after)
+    return many(tx.conn, statement.order_by(t.users.c.email).limit(limit), User)
 
 
 def password_hash(tx: Tx, email: str) -> tuple[User, str | None] | None:
