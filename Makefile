@@ -18,7 +18,7 @@ down: setup ## stop what `make up` started; data is kept
 	@$(BIN)/gpuaas down
 
 test: check ## check, then every test: all that CI runs
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 check: setup ## format, lint, strict types, import contracts, generated files fresh
 	$(BIN)/ruff format --check --quiet .
@@ -35,7 +35,7 @@ generate: setup ## write the files that are derived from the code
 	$(BIN)/python scripts/generate.py
 
 sim: setup ## run the simulation over SEEDS=1000 seeds
-	GPUAAS_SIM_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 --timeout=0 tests/sim
+	GPUAAS_SIM_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 --dist worksteal --timeout=0 tests/sim
 
 bench: setup ## measure every performance promise
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
