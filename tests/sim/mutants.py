@@ -75,10 +75,18 @@ MUTANTS = (
     Mutant(
         "what a restored store does not know is deleted",
         CONTROL + "operations/drift.py",
-        '    reason = f"held by',
-        "    specs.write(tx, node_id, holding.id, holding.incarnation, holding.generation + 1, None)\n"
-        '    reason = f"held by',
+        "        if not holding.gone:\n            set_aside(",
+        "        if not holding.gone:\n"
+        "            specs.write(tx, node_id, holding.id, holding.incarnation, holding.generation + 1, None)\n"
+        "            set_aside(",
         8,
+    ),
+    Mutant(
+        "a GPU that could not be scrubbed is free in a restored database",
+        CONTROL + "operations/drift.py",
+        "for gpu in holding.dirty]",
+        "for gpu in holding.dirty[:0]]",
+        775,
     ),
     Mutant(
         "a node that follows another store is not asked what it holds",

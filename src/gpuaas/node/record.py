@@ -77,4 +77,6 @@ class Record(Struct, frozen=True):
     def holding(self) -> Holding:
         incarnation, generation = self.version
         restarts = self.intent.restarts if self.intent else 0
-        return Holding(self.id, incarnation, generation, restarts, self.intent.slots if self.intent else [], self.gone)
+        slots = self.intent.slots if self.intent else []
+        dirty = [scrub.gpu for scrub in self.scrubs if not scrub.clean]
+        return Holding(self.id, incarnation, generation, restarts, slots, self.gone, dirty)

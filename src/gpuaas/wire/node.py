@@ -185,6 +185,7 @@ class Holding(Part, frozen=True):
     restarts: Count
     slots: list[Id]
     gone: bool = False
+    dirty: list[Label] = []  # GPUs of a gone one that could not be scrubbed: free in no database, however old
 
 
 # --- frames: agent to server ------------------------------------------------------------------------------------

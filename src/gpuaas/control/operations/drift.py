@@ -20,25 +20,27 @@ def reconcile(tx: Tx, node_id: str, holding: Holding) -> None:
     allocation = allocations.by_id(tx, holding.id, lock=True)
     if allocation is None or allocation.node_id != node_id:
         if not holding.gone:
-            set_aside(tx, node_id, holding)
+            set_aside(tx, node_id, holding, f"held by {holding.id}, which this control plane does not know")
+        elif holding.dirty:
+            set_aside(tx, node_id, holding, f"not scrubbed after {holding.id}")
     elif holding.gone:
         if allocation.reaped_at is None:
-            _already_gone(tx, allocation)
+            _already_gone(tx, allocation, holding)
     elif holding.generation >= allocation.generation and allocation.reaped_at is None:
         _catch_up(tx, allocation, holding)
 
 
-def set_aside(tx: Tx, node_id: str, holding: Holding) -> None:
-    """An object that no spec names: its slots must not be given to anybody until a person has looked."""
-    reason = f"held by {holding.id}, which this control plane does not know"
+def set_aside(tx: Tx, node_id: str, holding: Holding, reason: str) -> None:
+    """The slots of what this store does not know must not be given to anybody until a person has looked."""
     for slot in slots.by_ids(tx, list(holding.slots)):
-        if slot.node_id == node_id and slot.state == "approved" and slot.reason != reason:
+        concerned = not holding.gone or any(gpu in holding.dirty for gpu in slot.gpus)
+        if concerned and slot.node_id == node_id and slot.state == "approved" and slot.reason != reason:
             slots.move(tx, slot, "quarantine", reason)
             _tell_operators(tx, node_id, "slot.quarantined", slot=slot.id, reason=reason)
     log.warning("unknown object on a node", extra={"fields": {"node_id": node_id, "id": holding.id}})
 
 
-def _already_gone(tx: Tx, allocation: Allocation) -> None:
+def _already_gone(tx: Tx, allocation: Allocation, holding: Holding) -> None:
     """The node has carried out a tombstone that this (older) database does not remember."""
     assert allocation.node_id is not None
     _tell_operators(tx, allocation.node_id, "allocation.drift", allocation=allocation.id, found="already released")
@@ -46,7 +48,8 @@ def _already_gone(tx: Tx, allocation: Allocation) -> None:
         allocation = allocations.move(tx, allocation, "found")
     if allocation.state != "releasing":
         allocation = release.bury(tx, allocation, "release")
-    release.reap(tx, allocation, [])
+    evidence = "could not be scrubbed, before this database was restored"
+    release.reap(tx, allocation, [{"gpu": gpu, "clean": False, "evidence": evidence} for gpu in holding.dirty])
 
 
 def _catch_up(tx: Tx, allocation: Allocation, holding: Holding) -> None:
