@@ -65,6 +65,7 @@ def _summary(
                      "node": node.name, "gpus": node.gpus, "created": first})  # fmt: skip
         return
     output.echo(f"GPUaaS is up at {url} with {node.gpus} simulated GPUs ({output.safe(settings.simulate_gpus)}).")
+    output.echo("Its machines are modelled: they take every step of a launch, but nothing listens on their ports yet.")
     output.echo(f"You are signed in as {administrator.email}.")
     if first:
         output.echo(f"Password: {administrator.password}")
