@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from gpuaas.cli import output
 from gpuaas.cli.session import Session
@@ -44,14 +44,13 @@ def seconds(phase: "PhaseView") -> float | None:
     return max(0.0, (phase.finished_at - phase.started_at).total_seconds())
 
 
-class _Show:
+class _Show(Protocol):
     """Takes each new look at the operation."""
 
-    def send(self, operation: "OperationView") -> None:
-        raise NotImplementedError
+    def send(self, operation: "OperationView") -> None: ...
 
 
-class _Nothing(_Show):
+class _Nothing:
     def send(self, operation: "OperationView") -> None:
         pass
 
@@ -61,7 +60,7 @@ def _silent(title: str, stream: TextIO) -> Iterator[_Show]:
     yield _Nothing()
 
 
-class _Lines(_Show):
+class _Lines:
     def __init__(self, title: str, stream: TextIO) -> None:
         self._title = title
         self._stream = stream
@@ -87,7 +86,7 @@ def _plain(title: str, stream: TextIO) -> Iterator[_Show]:
     yield _Lines(title, stream)
 
 
-class _Picture(_Show):
+class _Picture:
     def __init__(self, title: str) -> None:
         self._title = title
         self._operation: OperationView | None = None

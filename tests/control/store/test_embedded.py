@@ -97,7 +97,7 @@ def test_a_killed_server_is_started_again(directory: Path) -> None:
 def test_a_half_made_database_is_made_again(directory: Path) -> None:
     (directory / "data.partial").mkdir()
     (directory / "data.partial" / "PG_VERSION").write_text("18")
-    Embedded(directory, durable=False).start()
+    assert show(Embedded(directory, durable=False).start(), "fsync") == "off"
 
 
 def test_a_long_path_moves_the_socket_to_a_closed_directory(directory: Path) -> None:

@@ -1,0 +1,145 @@
+"""The helper: a small process that enters mount namespaces, so that the agent never has to.
+
+    python -m gpuaas.node.host.enter SOCKET_FD RUN_DIRECTORY [PATH TO KEEP]...
+
+It puts itself into a small mount namespace of its own and forks a child for every request that comes through the
+socket; forking this process costs about a millisecond, forking or starting an agent many. A request brings a socket
+for its own bytes and, if it is about an existing namespace, the handle of that. The child of a request for a fresh
+namespace gets a copy of the small one: what else is mounted on the host costs nothing. Ends when the agent does.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host import kernel, small
+from gpuaas.node.host.kernel import asking
+from gpuaas.node.host.operations import AnyOperation, perform
+
+_MAX_FDS = 2
+_CHUNK = 65536
+
+
+class Request(Struct, frozen=True):
+    operations: list[AnyOperation] = []
+    look: bool = False  # answer with the mounts
+    open: str = ""  # answer with a handle on this path
+
+
+class Failed(Struct, frozen=True):
+    action: str
+    target: str
+    cause: str
+    transient: bool
+
+
+class Reply(Struct, frozen=True):
+    """Comes with the handle of a fresh namespace or of the path that was asked for, if any."""
+
+    failed: Failed | None = None
+    mountinfo: str = ""
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    os.umask(0)
+    # The agent ends by itself when it is told to; a Ctrl-C on its terminal is not for us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    older = kernel.mount_namespace_id()
+    small.become(Path(sys.argv[2]), [Path(path) for path in sys.argv[3:]])
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children need no waiting for
+    gc.disable()
+    gc.freeze()  # a collection in a child would copy every page it looks at
+    with suppress(ConnectionError):  # the agent ended just now
+        control.send(b"+")
+        _loop(control, older)
+
+
+def _loop(control: socket.socket, older: int) -> None:
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            return
+        if os.fork() == 0:
+            _child(fds, older)
+        for fd in fds:
+            os.close(fd)
+
+
+def _child(fds: list[int], older: int) -> None:
+    try:
+        kernel.die_with_parent(signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        with socket.socket(fileno=fds[0]) as caller:
+            request = msgspec.json.decode(_read_all(caller), type=Request)
+            home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+            reply, handles = _serve(request, fds[1] if len(fds) > 1 else None, older)
+            # So that nothing is held any more when the caller reads that it is done.
+            kernel.setns(home, kernel.CLONE_NEWNS)
+            data = msgspec.json.encode(reply)
+            sent = socket.send_fds(caller, [data[:_CHUNK]], handles)
+            for fd in (*handles, *fds[1:]):
+                os.close(fd)
+            caller.sendall(data[sent:])
+    finally:
+        os._exit(0)  # whatever happened: a caller that has no reply knows
+
+
+def _serve(request: Request, namespace: int | None, older: int) -> tuple[Reply, list[int]]:
+    try:
+        with asking("enter", "a mount namespace"):
+            if namespace is None:
+                _leave(older)
+            else:
+                kernel.setns(namespace, kernel.CLONE_NEWNS)
+        for operation in request.operations:
+            perform(operation)
+        handles = [_open(request.open)] if request.open else []
+        if namespace is None:
+            handles = [os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)]
+        mountinfo = Path("/proc/self/mountinfo").read_text(errors="replace") if request.look else ""
+    except HostError as error:
+        return Reply(Failed(error.action, error.target, error.cause, error.transient)), []
+    except Exception as error:  # an outer loop: the caller must hear of it
+        return Reply(Failed("perform", "a request", f"{type(error).__name__}: {error}", True)), []
+    return Reply(mountinfo=mountinfo), handles
+
+
+def _leave(older: int) -> None:
+    """Into a fresh namespace, one that the namespace `older` can pin.
+
+    The kernel pins only a namespace with a larger id than the pinning one's, to rule out loops. Since 6.18 each CPU has
+    a stock of ids, so a newer namespace can have a smaller one. Agents in the machine's first namespace never see it.
+    """
+    kernel.unshare(kernel.CLONE_NEWNS)
+    for cpu in range(os.cpu_count() or 1):
+        if not 0 < kernel.mount_namespace_id() <= older:
+            return
+        with suppress(OSError):  # not a CPU for us
+            os.sched_setaffinity(0, {cpu})
+            kernel.unshare(kernel.CLONE_NEWNS)
+
+
+def _open(path: str) -> int:
+    with asking("open", path):
+        return os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+def _read_all(caller: socket.socket) -> bytes:
+    parts = []
+    while part := caller.recv(_CHUNK):
+        parts.append(part)
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    main()

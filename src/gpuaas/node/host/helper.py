@@ -1,0 +1,96 @@
+"""The agent's side of the helper process (`enter`): starts it when it is first needed, and again if it has died."""
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.enter import Reply, Request
+from gpuaas.node.host.kernel import asking
+
+TIMEOUT_SECONDS = 60.0
+_CHUNK = 65536
+
+
+class Helper:
+    """Safe to use from many threads: their requests are served side by side."""
+
+    def __init__(self, run: Path, keep: Sequence[Path]) -> None:
+        self._run = run
+        self._keep = keep
+        self._lock = threading.Lock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, request: Request, namespace: int | None) -> tuple[Reply, list[int]]:
+        """Has it performed in a namespace, or in a fresh one. The caller closes the handles that come back."""
+        mine, theirs = socket.socketpair()
+        with mine:
+            mine.settimeout(TIMEOUT_SECONDS)
+            with theirs, self._lock:
+                self._send([theirs.fileno()] if namespace is None else [theirs.fileno(), namespace])
+            with asking("ask", "the mount helper"):
+                mine.sendall(msgspec.json.encode(request))
+                mine.shutdown(socket.SHUT_WR)
+                data, handles = _receive(mine)
+        if not data:
+            raise HostError("ask", "the mount helper", "it ended before it answered")
+        reply = msgspec.json.decode(data, type=Reply)
+        if reply.failed is not None:
+            failed = reply.failed
+            raise HostError(failed.action, failed.target, failed.cause, transient=failed.transient)
+        return reply, handles
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+    def _send(self, fds: list[int]) -> None:
+        for _ in range(2):
+            control = self._control or self._start()
+            try:
+                socket.send_fds(control, [b"?"], fds)
+            except OSError:
+                self._end()
+            else:
+                return
+        raise HostError("ask", "the mount helper", "it ends as soon as it is started")
+
+    def _start(self) -> socket.socket:
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        mine.settimeout(TIMEOUT_SECONDS)
+        keep = [str(path) for path in (self._run, *self._keep)]
+        # -I: nothing from the environment or the working directory decides what root imports.
+        command = [sys.executable, "-I", "-m", "gpuaas.node.host.enter", str(theirs.fileno()), *keep]
+        with theirs, asking("start", "the mount helper"):
+            self._run.mkdir(mode=0o711, parents=True, exist_ok=True)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], cwd="/", env={"LANG": "C.UTF-8"}
+            )
+        self._control = mine
+        with asking("start", "the mount helper"):
+            answer = mine.recv(1)
+        if answer != b"+":
+            self._end()
+            raise HostError("start", "the mount helper", "it ended at once; its output says why")
+        return mine
+
+    def _end(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            self._process.wait(TIMEOUT_SECONDS)
+        self._control = self._process = None
+
+
+def _receive(mine: socket.socket) -> tuple[bytes, list[int]]:
+    data, handles, _, _ = socket.recv_fds(mine, _CHUNK, 1, socket.MSG_CMSG_CLOEXEC)
+    parts = [data]
+    while part := mine.recv(_CHUNK):
+        parts.append(part)
+    return b"".join(parts), handles

@@ -1,0 +1,60 @@
+"""Id ranges: user namespaces that only carry a map, for mounts, and who runs with the ids of a range."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from gpuaas.node.host import kernel
+from gpuaas.node.host.kernel import asking
+
+IDS_PER_RANGE = 65536
+
+
+def user_namespace(uid_base: int, count: int = IDS_PER_RANGE) -> int:
+    """A handle on a user namespace in which 0 is `uid_base` of the host. The caller closes it.
+
+    Its only process lives as long as this call; the handle, and then the mounts, keep the namespace. This forks: it is
+    for the small helper, not for the agent.
+    """
+    with asking("make a user namespace for", f"ids from {uid_base}"):
+        ready, entered = os.pipe()
+        done, hold = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _wait_inside(entered, done, (ready, hold))
+        try:
+            os.close(entered)
+            os.close(done)
+            if os.read(ready, 1) != b"+":
+                raise OSError("it could not be entered: are user namespaces switched off on this machine?")
+            for kind in ("uid_map", "gid_map"):
+                Path(f"/proc/{pid}/{kind}").write_text(f"0 {uid_base} {count}")
+            return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        finally:
+            os.close(ready)
+            os.close(hold)  # the child reads the end of the pipe, and ends
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def processes(uid_base: int, count: int = IDS_PER_RANGE) -> list[int]:
+    """Every process with a user id of the range. (The owner of /proc/<pid> is root for whatever was setuid.)"""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError), open(f"/proc/{name}/status", "rb") as file:
+                ids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
+                if any(uid_base <= int(id) < uid_base + count for id in ids):
+                    found.append(int(name))
+    return found
+
+
+def _wait_inside(entered: int, done: int, others: tuple[int, ...]) -> None:
+    try:
+        for fd in others:
+            os.close(fd)
+        kernel.unshare(kernel.CLONE_NEWUSER)
+        os.write(entered, b"+")
+        os.read(done, 1)
+    finally:
+        os._exit(0)

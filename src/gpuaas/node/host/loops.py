@@ -1,0 +1,92 @@
+"""Loop devices: a file as a disk. A device frees itself when its last user is gone, so a killed agent leaves none.
+
+The image is locked through the handle that the loop device keeps: one image can never be attached twice, which would
+destroy it, and whether it is still in use is asked of the lock.
+"""
+
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.kernel import asking
+
+_GET_FREE, _CONFIGURE = 0x4C82, 0x4C0A
+_AUTOCLEAR, _DIRECT_IO = 4, 16
+# struct loop_config: fd, block size, struct loop_info64 (5 u64, 4 u32, 3 texts, 2 u64), 8 reserved u64.
+_CONFIG = struct.Struct("=II5Q4I64s64s32s2Q8Q")
+_TRIES = 64
+
+
+@contextmanager
+def attached(image: Path) -> Iterator[Path]:
+    """The device of `image`, for as long as it takes to mount it; the mount keeps it from then on."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    with asking("open", image):
+        backing = os.open(image, flags)
+    try:
+        if not _lock(backing):
+            raise HostError("attach", str(image), "it is in use already")
+        device, number = _configured(backing, image)
+    finally:
+        os.close(backing)
+    try:
+        yield Path(f"/dev/loop{number}")
+    finally:
+        os.close(device)
+
+
+def in_use(image: Path) -> bool:
+    """Whether a loop device still holds the image. A missing one is not in use."""
+    with asking("look at", image):
+        try:
+            fd = os.open(image, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _lock(fd)
+        finally:
+            os.close(fd)
+
+
+def _configured(backing: int, image: Path) -> tuple[int, int]:
+    control = _open_device("loop-control", image)
+    try:
+        for _ in range(_TRIES):
+            with asking("find a loop device for", image):
+                number = fcntl.ioctl(control, _GET_FREE)
+            device = _open_device(f"loop{number}", image)
+            try:
+                fcntl.ioctl(device, _CONFIGURE, _config(backing, image))
+            except OSError as error:
+                os.close(device)
+                if error.errno != errno.EBUSY:  # somebody else was faster
+                    raise HostError("attach", str(image), error.strerror or str(error)) from error
+            else:
+                return device, number
+    finally:
+        os.close(control)
+    raise HostError("attach", str(image), "no loop device stayed free long enough")
+
+
+def _config(backing: int, image: Path) -> bytes:
+    name = os.fsencode(image.name)[:63]
+    numbers = (0, 0, 0, 0, 0), (0, 0, 0, _AUTOCLEAR | _DIRECT_IO)
+    return _CONFIG.pack(backing, 0, *numbers[0], *numbers[1], name, b"", b"", *[0] * 10)
+
+
+def _open_device(name: str, image: Path) -> int:
+    with asking(f"open /dev/{name} for", image):
+        return os.open(f"/dev/{name}", os.O_RDWR | os.O_CLOEXEC)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

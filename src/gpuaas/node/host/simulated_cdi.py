@@ -1,0 +1,56 @@
+"""The CDI spec of the simulated GPUs, in the names that real ones have: /dev/nvidia0, /dev/kfd, /dev/dri/renderD128."""
+
+import msgspec
+
+from gpuaas.node.host import fake_gpus
+from gpuaas.node.host.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec
+from gpuaas.node.host.cdi_edits import INDEX
+from gpuaas.node.host.disk import FileDisk
+from gpuaas.node.host.gpus import Gpu
+from gpuaas.node.host.simulated import CONTROL_NODES, FIRST_GPU_MINOR, KIND, Simulated
+
+FILE = "gpuaas-simulated.json"
+_FIRST_RENDER_NODE = 128
+
+
+def write(simulated: Simulated) -> None:
+    """Into its directory `cdi`, for `cdi_read.read([simulated.root / "cdi"])`. Untouched when nothing changed."""
+    disk = FileDisk(simulated.root / "cdi")
+    try:
+        data = msgspec.json.format(msgspec.json.encode(spec(simulated)), indent=2)
+        if disk.read(FILE) != data:
+            disk.write(FILE, data)
+    finally:
+        disk.close()
+
+
+def spec(simulated: Simulated) -> Spec:
+    control = [
+        _node(simulated, f"/dev/{name}", name, number) for number, name in enumerate(CONTROL_NODES[simulated.vendor])
+    ]
+    _, model = fake_gpus.parse(simulated.plan.gpus)
+    return Spec(
+        cdi_version="0.6.0",
+        kind=KIND,
+        devices=[_device(simulated, gpu) for gpu in simulated.gpus()],
+        container_edits=ContainerEdits(env=[f"GPUAAS_SIMULATED_GPUS={model}"], device_nodes=control),
+    )
+
+
+def _device(simulated: Simulated, gpu: Gpu) -> Device:
+    number = gpu.index + FIRST_GPU_MINOR
+    amd = gpu.vendor == "amd"
+    path = f"/dev/dri/renderD{_FIRST_RENDER_NODE + gpu.index}" if amd else f"/dev/nvidia{gpu.index}"
+    memory = Mount(
+        str(simulated.memory(gpu.uuid)),
+        f"/dev/gpuaas-sim/memory{gpu.index}",
+        ["bind", "rw", "nosuid", "nodev", "noexec", "rprivate"],
+    )
+    edits = ContainerEdits(device_nodes=[_node(simulated, path, f"gpu{gpu.index}", number)], mounts=[memory])
+    return Device(gpu.uuid, edits, {INDEX: str(gpu.index)})
+
+
+def _node(simulated: Simulated, path: str, name: str, number: int) -> DeviceNode:
+    plan = simulated.plan
+    host_path = str(simulated.root / "dev" / name)
+    return DeviceNode(path, host_path, "c", plan.major, plan.first_minor + number, 0o666, "rw")

@@ -1,0 +1,148 @@
+"""What doctor concludes from what it finds. That it finds it is tried in tests/root/test_doctor.py."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuaas.node.host import doctor
+from gpuaas.node.host.cgroup_layout import Layout, detect
+from gpuaas.node.host.findings import Finding, bad, good
+from gpuaas.node.host.gpus import Found, Gpu, Unusable
+from gpuaas.node.host.oci_runtimes import HOLES, Hole, Runtime, open_holes, parse_version
+
+TRIO = {"CVE-2025-31133", "CVE-2025-52565", "CVE-2025-52881"}
+V1 = {name: Path(f"/sys/fs/cgroup/{name}") for name in ("cpu", "cpuset", "memory", "pids", "devices", "freezer")}
+
+
+def holes(name: str, version: str, *, backports: bool = False) -> set[str]:
+    return {hole.cve for hole in open_holes(name, version, lambda wanted: backports)}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "known"),
+    [
+        ("runc", "1.0.0-rc6", {"CVE-2019-5736", "CVE-2021-30465", "CVE-2026-41579"} | TRIO),
+        ("runc", "1.0.0-rc94", {"CVE-2021-30465", "CVE-2024-21626", "CVE-2026-41579"} | TRIO),
+        ("runc", "1.1.5+ds1", {"CVE-2024-21626", "CVE-2026-41579"} | TRIO),
+        ("runc", "1.1.15", {"CVE-2026-41579"} | TRIO),
+        ("runc", "1.2.8", {"CVE-2026-41579"}),
+        ("runc", "1.3.2", {"CVE-2026-41579"} | TRIO),
+        ("runc", "1.4.0-rc.2", {"CVE-2026-41579"} | TRIO),
+        ("runc", "1.4.0-rc.3", {"CVE-2026-41579"}),
+        ("runc", "1.3.6", set()),
+        ("runc", "1.4.3", set()),
+        ("runc", "1.5.0", set()),
+        ("runc", "2.0.0", set()),
+        ("crun", "1.8.1", {"CVE-2026-47766", "CVE-2026-88264", "CVE-2026-88265"}),
+        ("crun", "1.20", {"CVE-2026-30892", "CVE-2026-47766", "CVE-2026-88264", "CVE-2026-88265"}),
+        ("crun", "1.28", {"CVE-2026-88264", "CVE-2026-88265"}),
+        ("crun", "1.30", set()),
+    ],
+)
+def test_known_holes_by_version(name: str, version: str, known: set[str]) -> None:
+    assert holes(name, version) == known
+
+
+def test_what_debian_repaired_without_a_new_version_is_not_held_against_it() -> None:
+    assert "CVE-2024-21626" not in holes("runc", "1.1.5+ds1", backports=True)
+
+
+def test_versions_are_ordered() -> None:
+    texts = ["0.9", "1.0.0-rc6", "1.0.0~rc95", "1.0.0", "1.0.1", "1.1.12", "1.1.15+ds1-2"]
+    assert sorted(texts, key=parse_version) == texts
+    with pytest.raises(ValueError, match="not a version"):
+        parse_version("unknown")
+
+
+def runtime(name: str = "runc", refusal: str = "", open_holes: tuple[Hole, ...] = ()) -> Runtime:
+    return Runtime(name, f"/usr/bin/{name}", "1.1.5", "", open_holes, refusal)
+
+
+def test_a_hole_that_the_agent_closes_warns_and_does_not_block() -> None:
+    closed = next(hole for hole in HOLES["runc"] if hole.cve == "CVE-2025-31133")
+    findings = doctor.runtimes([runtime(open_holes=(closed,))])
+    assert doctor.ready(findings) == (True, "")
+    assert not findings[1].ok
+    assert "CVE-2025-31133 (no allocation's user namespace has the host's root)" in findings[1].value
+    assert "1.3.6" in findings[1].remedy
+
+
+def test_without_a_runtime_that_can_be_used_the_node_is_not_ready() -> None:
+    assert doctor.ready(doctor.runtimes([])) == (False, "OCI runtime: none is installed")
+    ready, reason = doctor.ready(doctor.runtimes([runtime("crun", "it starts nothing here")]))
+    assert not ready
+    assert "crun 1.1.5: it starts nothing here" in reason
+    assert doctor.ready(doctor.runtimes([runtime(), runtime("crun", "it starts nothing here")]))[0]
+
+
+@pytest.mark.parametrize(
+    ("release", "ok"),
+    [("6.18.44-fc", True), ("5.19.0", True), ("5.15.0-91-generic", False), ("4.4", False), ("?", False)],
+)
+def test_kernels(release: str, ok: bool) -> None:
+    assert doctor.kernel(release).ok is ok
+
+
+def test_cgroups() -> None:
+    assert doctor.cgroups(Layout(V1)).ok
+    assert doctor.cgroups(Layout({}, Path("/c"), frozenset({"cpu", "cpuset", "memory", "pids"}))).ok
+    lacking = doctor.cgroups(Layout({}, Path("/c"), frozenset({"cpu", "cpuset", "pids"})))
+    assert (lacking.ok, lacking.problem) == (False, "nothing limits memory")
+    assert not doctor.cgroups(Layout({})).ok
+
+
+def test_images() -> None:
+    here, absent = Path("/"), Path("/absent")
+    assert doctor.images("", here).ok
+    assert doctor.images("this kernel does not know the file system", here).ok
+    assert not doctor.images("", absent).ok
+
+
+def test_gpus() -> None:
+    assert doctor.gpus(Found(), "8xH100").value == "8xH100, simulated"
+    none = doctor.gpus(Found([], [Unusable("0000:17:00.0", "nvidia 0x2330: no driver is bound to it")]))
+    assert (none.ok, none.required) == (False, True)
+    assert "no driver is bound" in none.problem
+    unwell = doctor.gpus(Found([Gpu("GPU-1", 0, "nvidia", "H100", 1, "550", "12.4", trouble="XID 79")]))
+    assert (unwell.ok, unwell.required) == (False, False)
+
+
+def test_the_text_says_what_to_do() -> None:
+    findings = [
+        good("kernel", "6.18"),
+        bad("nft", "missing", "nft is not installed", "apt install nftables"),
+        bad("sshd", "missing", "sshd is not installed", "apt install openssh-server", required=False),
+    ]
+    text = doctor.render(findings)
+    assert text.splitlines()[0] == "ok    kernel  6.18"
+    assert "FAIL  nft     missing\n              nft is not installed\n              apt install nftables" in text
+    assert "warn  sshd" in text
+    assert text.endswith("This machine is not ready: see FAIL above.\n")
+    assert doctor.ready(findings) == (False, "nft: nft is not installed")
+    assert doctor.render([Finding("a", True, "b")]).endswith("This machine is ready.\n")
+    assert doctor.render([])
+
+
+V1_LINE = "24 23 0:22 / /sys/fs/cgroup/{0} rw,relatime shared:1 - cgroup cgroup rw,{1}\n"
+
+
+def test_layouts(tmp_path: Path) -> None:
+    unified = tmp_path / "a b"
+    unified.mkdir()
+    (unified / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    v2 = f"30 23 0:25 / {str(unified).replace(' ', chr(92) + '040')} rw,nosuid shared:2 - cgroup2 cgroup2 rw\n"
+    v1 = V1_LINE.format("cpu,cpuacct", "cpu,cpuacct") + V1_LINE.format("systemd", "xattr,name=systemd")
+    again = V1_LINE.format("../../../containers/cpu", "cpu,cpuacct")
+    file = tmp_path / "mountinfo"
+    file.write_text("1 0 8:1 / / rw - ext4 /dev/vda rw\n" + v1 + again + v2)
+    hybrid = detect(file)
+    assert hybrid.kind == "hybrid"
+    shared, named = Path("/sys/fs/cgroup/cpu,cpuacct"), Path("/sys/fs/cgroup/systemd")
+    assert hybrid.v1 == {"cpu": shared, "cpuacct": shared, "name=systemd": named}
+    assert hybrid.hierarchies() == [unified, shared, named]
+    file.write_text(v2)
+    assert (detect(file).kind, detect(file).lacking()) == ("v2", [])
+    file.write_text(v1)
+    assert (detect(file).kind, detect(file).lacking()) == ("v1", ["cpuset", "memory", "pids"])
+    file.write_text("")
+    assert detect(file).kind == "none"

@@ -1,0 +1,188 @@
+"""Discovery, from recordings of what real machines said."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuaas.node.host import amd, nvml, pci
+from gpuaas.node.host.discover import discover
+from gpuaas.node.host.gpus import Gpu, label, report, slots
+from gpuaas.node.host.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
+from gpuaas.node.host.xids import Xids
+from gpuaas.wire.node import GpuReport
+
+GIB = 2**30
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def h100(number: int, **more: object) -> RecordedGpu:
+    known = {"bus": f"00000000:{number:02X}:00.0", "minor": number, "ecc_errors": 0, "remapped": (0, 0, 0, 0)}
+    return RecordedGpu(f"GPU-{number:08d}-aaaa", H100, 85520809984, **(known | more))  # type: ignore[arg-type]
+
+
+def instance(number: int) -> RecordedGpu:
+    name = f"{H100} MIG 1g.10gb"
+    return RecordedGpu(f"MIG-{number}", name, 10 * GIB, gpu_instance=number, compute_instance=0)
+
+
+def put_card(sysfs: Path, address: str, vendor: str, driver: str = "", numa: int = -1, render: str = "") -> None:
+    directory = sysfs / "bus/pci/devices" / address
+    directory.mkdir(parents=True)
+    for name, text in (("vendor", vendor), ("device", "0x2330"), ("class", "0x030200"), ("numa_node", str(numa))):
+        (directory / name).write_text(text + "\n")
+    if driver:
+        module = sysfs / "bus/pci/drivers" / driver
+        module.mkdir(parents=True, exist_ok=True)
+        (directory / "driver").symlink_to(module)
+    if render:
+        (directory / "drm" / render).mkdir(parents=True)
+
+
+def none_nvml() -> nvml.Nvml:
+    raise nvml.Unavailable("nvidia-ml-py is not installed")
+
+
+def none_amd() -> amd.AmdSmi:
+    raise amd.Unavailable("amdsmi is not installed")
+
+
+def test_nvidia_gpus_are_read_with_their_driver_and_place(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:01:00.0", "0x10de", "nvidia", numa=1)
+    found = nvml.read(RecordedNvml([h100(0), h100(1)]), tmp_path)
+    second = found.gpus[1]
+    assert (second.uuid, second.model, second.memory_mib) == ("GPU-00000001-aaaa", H100, 81559)
+    assert (second.driver, second.toolkit, second.numa, second.bus) == ("550.90.07", "12.4", 1, "0000:01:00.0")
+    assert second.nodes == ("/dev/nvidia1",)
+    assert second.cdi[0] == "nvidia.com/gpu=GPU-00000001-aaaa"
+    assert found.unusable == []
+
+
+def test_mig_instances_take_the_place_of_their_gpu(tmp_path: Path) -> None:
+    base = tmp_path / "driver/nvidia/capabilities/gpu0/mig/gi2"
+    (base / "ci0").mkdir(parents=True)
+    (base / "access").write_text("DeviceFileMinor: 21\nDeviceFileMode: 292\n")
+    (base / "ci0/access").write_text("DeviceFileMinor: 22\n")
+    split = h100(0, mig=[instance(1), None, instance(2)])
+    found = nvml.read(RecordedNvml([split, h100(1, mig=[])]), tmp_path, tmp_path)
+    assert [gpu.uuid for gpu in found.gpus] == ["MIG-1", "MIG-2", "GPU-00000001-aaaa"]
+    assert [gpu.index for gpu in found.gpus] == [0, 1, 2]
+    assert [gpu.slot for gpu in found.gpus] == ["gpu0-mig0", "gpu0-mig2", "gpu1"]
+    assert found.gpus[1].nodes == ("/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap21", "/dev/nvidia-caps/nvidia-cap22")
+    assert found.gpus[1].memory_mib == 10240
+    assert [slot.cpus for slot in slots(found.gpus, cpus=64, memory_mib=131072)] == [16, 16, 32]
+
+
+def test_a_lost_gpu_takes_no_other_with_it(tmp_path: Path) -> None:
+    found = nvml.read(RecordedNvml([h100(0, lost=True), h100(1)]), tmp_path)
+    assert [gpu.uuid for gpu in found.gpus] == ["GPU-00000001-aaaa"]
+    assert [each.why for each in found.unusable] == ["it does not answer: GPU is lost"]
+
+
+@pytest.mark.parametrize(
+    ("known", "trouble"),
+    [
+        ({"ecc_errors": 3}, "3 uncorrected memory errors"),
+        ({"remapped": (0, 1, 0, 1)}, "could not be remapped"),
+        ({"remapped": (0, 1, 1, 0)}, "waits for a reset"),
+        ({"ecc_errors": None, "remapped": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_unwell_gpu_has_no_slot_and_the_others_keep_theirs(known: dict[str, object], trouble: str) -> None:
+    gpus = nvml.read(RecordedNvml([h100(0, **known), h100(1)]), Path("/nowhere")).gpus
+    assert trouble in gpus[0].trouble
+    assert bool(trouble) == bool(gpus[0].trouble)
+    offered = slots(gpus, cpus=32, memory_mib=65536)
+    assert [slot.name for slot in offered] == (["gpu1"] if trouble else ["gpu0", "gpu1"])
+    assert {(slot.cpus, slot.memory_mib) for slot in offered} == {(16, 32768)}
+
+
+def test_critical_errors_are_remembered_until_a_reset() -> None:
+    gpus = [h100(0), h100(1)]
+    library = RecordedNvml(gpus, xids=[(gpus[0], 31), (gpus[1], 79)])
+    xids = Xids(library)
+    assert xids.poll() == {gpus[1].uuid: "the driver reported the critical error XID 79"}
+    assert list(xids.poll()) == [gpus[1].uuid]
+    xids.forget(gpus[1].uuid)
+    assert xids.poll() == {}
+
+
+def test_amd_gpus(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:c1:00.0", "0x1002", "amdgpu", numa=1, render="renderD136")
+    (tmp_path / "version").write_text("6.2.0-66\n")
+    gpu = {
+        "uuid": "74ff74a1-0000",
+        "bdf": "0000:c1:00.0",
+        "asic": {"market_name": "AMD Instinct MI300X (OAM)"},
+        "vram": {"vram_size": 196592},
+        "driver": {"driver_version": "6.8.5"},
+        "ecc": {"uncorrectable_count": 2},
+    }
+    found = amd.read(RecordedAmdSmi([gpu, {"bdf": "0000:c2:00.0"}]), tmp_path, tmp_path / "version")
+    [one] = found.gpus
+    assert (one.uuid, one.memory_mib, one.driver, one.toolkit) == ("GPU-74ff74a1-0000", 196592, "6.8.5", "6.2.0")
+    assert (one.nodes, one.numa) == (("/dev/dri/renderD136",), 1)
+    assert "2 uncorrected" in one.trouble
+    assert report(one).model == "AMD Instinct MI300X OAM"
+    assert found.unusable[0].what == "0000:c2:00.0"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "driver", "why"),
+    [
+        ("0x10de", "", "no driver is bound"),
+        ("0x10de", "nouveau", "bound to nouveau"),
+        ("0x10de", "vfio-pci", "virtual machines"),
+        ("0x10de", "nvidia", "nvidia-ml-py is not installed"),
+        ("0x1002", "amdgpu", "amdsmi is not installed"),
+        ("0x8086", "i915", "not supported"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, vendor: str, driver: str, why: str) -> None:
+    put_card(tmp_path, "0000:17:00.0", vendor, driver)
+    found = discover(none_nvml, none_amd, tmp_path, tmp_path)
+    assert found.gpus == []
+    assert found.unusable[0].what == "0000:17:00.0"
+    assert why in found.unusable[0].why
+
+
+def test_what_a_library_knows_is_not_named_again(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:00:00.0", "0x10de", "nvidia")
+    put_card(tmp_path, "0000:09:00.0", "0x1a03", "ast")  # the screen of a server's management board
+    found = discover(lambda: RecordedNvml([h100(0)]), none_amd, tmp_path, tmp_path)
+    assert (len(found.gpus), found.unusable) == (1, [])
+
+
+def test_two_vendors_in_one_machine_do_not_meet(tmp_path: Path) -> None:
+    other = {"uuid": "1", "bdf": "0000:c1:00.0", "asic": {}, "vram": {}, "driver": {}}
+    found = discover(lambda: RecordedNvml([h100(0)]), lambda: RecordedAmdSmi([other]), tmp_path, tmp_path)
+    assert [(gpu.index, gpu.slot) for gpu in found.gpus] == [(0, "gpu0"), (1, "amd-gpu0")]
+
+
+def test_this_machine_can_be_asked() -> None:
+    assert isinstance(discover().gpus, list)
+
+
+def test_a_gpu_that_falls_off_the_bus_leaves_the_shares_of_the_others_alone() -> None:
+    gpus = [Gpu(f"GPU-{n}", n, "nvidia", "H100", 81559) for n in range(8)]
+    before = slots(gpus, cpus=128, memory_mib=1_000_000, installed=8)
+    after = slots(gpus[1:], cpus=128, memory_mib=1_000_003, installed=8)
+    assert before[1:] == after
+    assert sum(slot.memory_mib for slot in before) <= 1_000_000
+
+
+def test_a_small_machine_still_has_slots() -> None:
+    gpus = [Gpu(f"GPU-{n}", n, "nvidia", "H100", 81559) for n in range(8)]
+    assert {(slot.cpus, slot.memory_mib) for slot in slots(gpus, cpus=2, memory_mib=4000)} == {(1, 500)}
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a\x00b", "NVIDIA\u2122 H100 (PCIe)", "x" * 500, " -.", "Ünïcode"])
+def test_whatever_a_library_says_fits_the_wire(text: str) -> None:
+    gpu = report(Gpu(label(text), 0, "nvidia", text, 1, driver=text))
+    assert msgspec.convert(msgspec.to_builtins(gpu), GpuReport) == gpu
+
+
+@pytest.mark.parametrize(("text", "address"), [("00000000:17:00.0\0", "0000:17:00.0"), ("garbage", ""), ("", "")])
+def test_bus_ids_are_written_as_the_kernel_writes_them(text: str, address: str) -> None:
+    assert pci.address(text) == address

@@ -1,0 +1,58 @@
+"""The check that runs after every root test: does it see what it is there for?"""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from gpuaas.node.host import loops, mounts
+from gpuaas.node.host.limits import LIMITS
+from gpuaas.node.host.mounts import Attribute
+from root.conftest import left, look, needs, processes
+
+# A daemon as it should not be: its parent is gone, and its session is its own.
+DAEMON = "setsid sh -c 'echo $$; exec sleep 60' >{} 2>&1 </dev/null & sleep 0.2"
+
+
+def test_nothing_is_nothing() -> None:
+    assert left(look(), processes(), 0) == {}
+
+
+def test_a_mount_is_seen(work: Path) -> None:
+    before, running = look(), processes()
+    fd = mounts.filesystem("tmpfs", {}, Attribute.NONE)
+    mounts.attach(fd, work)
+    os.close(fd)
+    assert [str(work) in mount for mount in left(before, running, 0)["mounts"]] == [True]
+    mounts.unmount(work)
+    assert left(before, running, 0) == {}
+
+
+@needs("mkfs.ext4")
+def test_a_loop_device_is_seen(work: Path) -> None:
+    (work / "layer").mkdir()
+    LIMITS["image"].prepare(work / "layer", 64)
+    before, running = look(), processes()
+    with loops.attached(work / "layer/disk.ext4"):
+        assert left(before, running, 0)["loop devices"] == {str(work / "layer/disk.ext4")}
+    assert left(before, running) == {}
+
+
+def test_a_daemon_is_seen(work: Path) -> None:
+    before, running = look(), processes()
+    subprocess.run(["sh", "-c", DAEMON.format(work / "pid")], check=True, env={"PATH": os.environ["PATH"]})
+    pid = int((work / "pid").read_text())
+    assert left(before, running, 0)["processes"] == {f"{pid} sleep 60"}
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert left(before, running) == {}
+
+
+def test_a_cgroup_is_seen() -> None:
+    before, running = look(), processes()
+    hierarchy = next(each.target for each in mounts.mounts() if each.filesystem in ("cgroup", "cgroup2"))
+    path = Path(hierarchy) / "gpuaas-test-leak"
+    path.mkdir()
+    assert left(before, running, 0)["cgroups"] == {str(path)}
+    path.rmdir()
+    assert left(before, running) == {}
