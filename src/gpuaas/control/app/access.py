@@ -6,9 +6,8 @@ What a caller cannot see does not exist (404). What a caller sees but may not do
 from gpuaas.control.store import identity
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid, not_found
-from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Caller, Org, Project
-from gpuaas.model.permission import PERMISSIONS, TENANT_ADMIN, scope_allows
+from gpuaas.model.permission import PERMISSIONS, scope_allows
 
 
 def signed_in(tx: Tx, caller: Caller, action: str) -> None:
@@ -77,10 +76,6 @@ def still(tx: Tx, caller: Caller, action: str, project_id: str | None) -> None:
             raise not_found("project", project_id)
         if permission.scope == "project":
             on_object(tx, action, roles[project_id])
-
-
-def tenant_admin_of(tx: Tx, caller: Caller, org_id: str) -> bool:
-    return is_id(org_id, "og") and identity.org_role(tx, org_id, caller.user_id) == TENANT_ADMIN
 
 
 def _covered(tx: Tx, caller: Caller, action: str) -> None:

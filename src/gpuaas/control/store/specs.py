@@ -76,7 +76,3 @@ def since(tx: Tx, node_id: str, revision: int, limit: int) -> list[Spec]:
         Spec(row.id, row.incarnation, row.generation, row.revision, msgspec.convert(row.body, AllocationBody | None))
         for row in tx.conn.execute(statement)
     ]
-
-
-def ids(tx: Tx, node_id: str) -> set[str]:
-    return set(tx.conn.execute(select(t.specs.c.id).where(t.specs.c.node_id == node_id)).scalars())
