@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cdi import ALLOWED_HOOKS, AllowedHook, Refused, parse
-from gpuaas.node.host.cdi_edits import INDEX, oci, resolve
-from gpuaas.node.host.cdi_read import Library, check_program, read
-from gpuaas.node.host.gpus import Gpu
+from gpuaas.node.host.gpus.cdi import ALLOWED_HOOKS, AllowedHook, Refused, parse
+from gpuaas.node.host.gpus.cdi_edits import INDEX, oci, resolve
+from gpuaas.node.host.gpus.cdi_read import Library, check_program, read
+from gpuaas.node.host.gpus.gpu import Gpu
 
 ME = os.getuid()
 PTMX = os.path.realpath("/dev/ptmx")  # like /dev/tty a character device that is everywhere, and nobody's GPU

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from gpuaas.node.host import doctor
-from gpuaas.node.host.cgroup_layout import Layout, detect
+from gpuaas.node.host.cgroups.layout import Layout, detect
 from gpuaas.node.host.findings import Finding, bad, good
-from gpuaas.node.host.gpus import Found, Gpu, Unusable
+from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
 from gpuaas.node.host.oci_runtimes import HOLES, Hole, Runtime, open_holes, parse_version
 
 TRIO = {"CVE-2025-31133", "CVE-2025-52565", "CVE-2025-52881"}

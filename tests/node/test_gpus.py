@@ -5,11 +5,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuaas.node.host import amd, nvml, pci
-from gpuaas.node.host.discover import discover
-from gpuaas.node.host.gpus import Gpu, label, report, slots
-from gpuaas.node.host.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
-from gpuaas.node.host.xids import Xids
+from gpuaas.node.host.gpus import amd, nvml, pci
+from gpuaas.node.host.gpus.discover import discover
+from gpuaas.node.host.gpus.gpu import Gpu, label, report, slots
+from gpuaas.node.host.gpus.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
+from gpuaas.node.host.gpus.xids import Xids
 from gpuaas.wire.node import GpuReport
 
 GIB = 2**30

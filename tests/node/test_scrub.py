@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.gpus import Gpu
-from gpuaas.node.host.marks import Marks
-from gpuaas.node.host.scrub import Commands, by_overwriting, by_reset, reset, scrub
-from gpuaas.node.host.simulated import MEMORY_BYTES, Plan, Simulated
-from gpuaas.node.host.simulated_files import make_memory
+from gpuaas.node.host.gpus.gpu import Gpu
+from gpuaas.node.host.gpus.marks import Marks
+from gpuaas.node.host.gpus.scrub import Commands, by_overwriting, by_reset, reset, scrub
+from gpuaas.node.host.gpus.simulated import MEMORY_BYTES, Plan, Simulated
+from gpuaas.node.host.gpus.simulated_files import make_memory
 
 CANARY = b"what tenant A wrote"
 NVIDIA = Gpu("GPU-1", 0, "nvidia", "H100", 1, bus="0000:17:00.0")
@@ -101,8 +101,8 @@ def test_a_scrub_that_takes_too_long_is_not_clean(gpus: Simulated, marks: Marks)
 def test_an_agent_that_is_killed_in_a_scrub_leaves_the_gpu_dirty(marks: Marks, tmp_path: Path) -> None:
     program = (
         "import os, pathlib, sys\n"
-        "from gpuaas.node.host.marks import Marks\n"
-        "from gpuaas.node.host.scrub import scrub\n"
+        "from gpuaas.node.host.gpus.marks import Marks\n"
+        "from gpuaas.node.host.gpus.scrub import scrub\n"
         "scrub('GPU-1', Marks(pathlib.Path(sys.argv[1])), lambda lock: os.kill(os.getpid(), 9))\n"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "marks")], check=False)
@@ -180,9 +180,9 @@ def test_a_tool_that_outlives_the_agent_keeps_the_gpu_locked(marks: Marks, tmp_p
     started = tmp_path / "started"
     program = (
         "import pathlib, sys\n"
-        "from gpuaas.node.host.gpus import Gpu\n"
-        "from gpuaas.node.host.marks import Marks\n"
-        "from gpuaas.node.host.scrub import Commands, by_reset, scrub\n"
+        "from gpuaas.node.host.gpus.gpu import Gpu\n"
+        "from gpuaas.node.host.gpus.marks import Marks\n"
+        "from gpuaas.node.host.gpus.scrub import Commands, by_reset, scrub\n"
         "tool = ('sh', '-c', 'touch $0; sleep 0.5', sys.argv[2])\n"
         "gpu = Gpu('GPU-1', 0, 'nvidia', 'H100', 1)\n"
         "scrub('GPU-1', Marks(pathlib.Path(sys.argv[1])), by_reset(gpu, Commands(nvidia=tool)))\n"

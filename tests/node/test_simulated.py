@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import simulated
-from gpuaas.node.host.cdi import parse
-from gpuaas.node.host.cdi_edits import INDEX
-from gpuaas.node.host.simulated import MEMORY_BYTES, Plan, Simulated, free_major
-from gpuaas.node.host.simulated_cdi import FILE, spec, write
-from gpuaas.node.host.simulated_files import make_memory
+from gpuaas.node.host.gpus import simulated
+from gpuaas.node.host.gpus.cdi import parse
+from gpuaas.node.host.gpus.cdi_edits import INDEX
+from gpuaas.node.host.gpus.simulated import MEMORY_BYTES, Plan, Simulated, free_major
+from gpuaas.node.host.gpus.simulated_cdi import FILE, spec, write
+from gpuaas.node.host.gpus.simulated_files import make_memory
 
 DEVICES = "Character devices:\n  1 mem\n120 taken\n121 taken\n\nBlock devices:\n122 other\n"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuaas.node.host import mounts
-from gpuaas.node.host.image import Images
-from gpuaas.node.host.namespaces import Namespaces
+from gpuaas.node.host.images.store import Images
+from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
 
 HERE = Path(__file__).parent

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cgroup_kill import freeze, kill, pids, thaw
-from gpuaas.node.host.cgroup_layout import Layout, detect
-from gpuaas.node.host.cgroup_limits import Limits, allow_devices, limit
-from gpuaas.node.host.cgroup_usage import Usage, usage
-from gpuaas.node.host.cgroups import Cgroup, cgroup, present, remove_prefix
+from gpuaas.node.host.cgroups.cgroup import Cgroup, cgroup, present, remove_prefix
+from gpuaas.node.host.cgroups.kill import freeze, kill, pids, thaw
+from gpuaas.node.host.cgroups.layout import Layout, detect
+from gpuaas.node.host.cgroups.limits import Limits, allow_devices, limit
+from gpuaas.node.host.cgroups.usage import Usage, usage
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.getuid() != 0, reason="makes cgroups")]
 PREFIX = f"gpuaas-test-{os.getpid()}"

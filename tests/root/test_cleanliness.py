@@ -5,9 +5,9 @@ import signal
 import subprocess
 from pathlib import Path
 
-from gpuaas.node.host import loops, mounts
 from gpuaas.node.host.limits import LIMITS
-from gpuaas.node.host.mounts import Attribute
+from gpuaas.node.host.mounts import loops, mounts
+from gpuaas.node.host.mounts.mounts import Attribute
 from root.conftest import left, look, needs, processes
 
 # A daemon as it should not be: its parent is gone, and its session is its own.

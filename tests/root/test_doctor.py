@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuaas.node.host import doctor
-from gpuaas.node.host.cgroup_layout import detect
+from gpuaas.node.host.cgroups.layout import detect
 from gpuaas.node.host.findings import Finding
 from gpuaas.node.host.oci_runtimes import installed
 from gpuaas.node.host.paths import Paths

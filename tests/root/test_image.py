@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import archives, debian, safepath
-from gpuaas.node.host.image import Images
+from gpuaas.node.host import safepath
+from gpuaas.node.host.images import archives, debian
+from gpuaas.node.host.images.store import Images
+from gpuaas.node.host.images.tree import Owner, Tree
+from gpuaas.node.host.images.unpack import Budget
 from gpuaas.node.host.paths import Paths
-from gpuaas.node.host.tree import Owner, Tree
-from gpuaas.node.host.unpack import Budget
 from root.conftest import SMALLEST, Entry, directory, entry, link, needs, tarball
 
 
@@ -340,7 +341,7 @@ def test_the_base_image_is_complete(base_image: Images) -> None:
 BUILD = """
 import sys
 from pathlib import Path
-from gpuaas.node.host.image import Images
+from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.paths import Paths
 Images(Paths(Path(sys.argv[1]), Path(sys.argv[1]))).ensure()
 """

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import idmaps, loops, mounts, small
 from gpuaas.node.host.limits import LIMITS
-from gpuaas.node.host.mounts import Attribute, Propagation
-from gpuaas.node.host.namespaces import Namespaces
-from gpuaas.node.host.operations import Bind, Directory, FileSystem, Image, Overlay, Propagate, Unmount
+from gpuaas.node.host.mounts import idmaps, loops, mounts, small
+from gpuaas.node.host.mounts.mounts import Attribute, Propagation
+from gpuaas.node.host.mounts.namespaces import Namespaces
+from gpuaas.node.host.mounts.operations import Bind, Directory, FileSystem, Image, Overlay, Propagate, Unmount
 from gpuaas.node.host.paths import Paths
 from node.samples import ID, OTHER_ID
 from root.conftest import needs
@@ -347,7 +347,7 @@ ELSEWHERE = """
 import os, sys
 from pathlib import Path
 from gpuaas.node.host import kernel
-from gpuaas.node.host.namespaces import Namespaces
+from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
 os.sched_setaffinity(0, {int(sys.argv[1])})
 kernel.unshare(kernel.CLONE_NEWNS)
@@ -418,6 +418,6 @@ def _helpers(live: Path) -> list[int]:
             words = command.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"gpuaas.node.host.enter" in words and os.fsencode(live.parent.parent) in words:
+        if b"gpuaas.node.host.mounts.enter" in words and os.fsencode(live.parent.parent) in words:
             found.append(int(command.parent.name))
     return found

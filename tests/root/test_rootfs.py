@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import idmaps, limits, mounts
+from gpuaas.node.host import limits
 from gpuaas.node.host.fake import FakeHost
-from gpuaas.node.host.image import Images
-from gpuaas.node.host.mounts import Attribute
-from gpuaas.node.host.namespaces import Namespaces
-from gpuaas.node.host.operations import Bind, Directory
+from gpuaas.node.host.images.store import Images
+from gpuaas.node.host.mounts import idmaps, mounts
+from gpuaas.node.host.mounts.mounts import Attribute
+from gpuaas.node.host.mounts.namespaces import Namespaces
+from gpuaas.node.host.mounts.operations import Bind, Directory
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.host.rootfs import Rootfs
 from node.samples import ID, OTHER_ID, body
@@ -293,8 +294,8 @@ import sys
 from pathlib import Path
 from gpuaas.node.host import limits
 from gpuaas.node.host.fake import FakeHost
-from gpuaas.node.host.image import Images
-from gpuaas.node.host.namespaces import Namespaces
+from gpuaas.node.host.images.store import Images
+from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.host.rootfs import Rootfs
 from node.samples import ID, body

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import mounts, safepath
+from gpuaas.node.host import safepath
+from gpuaas.node.host.mounts import mounts
 
 TRIES = 100_000
 # Swaps a directory and a link to another place as fast as it can, as a tenant would.

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import cgroup_layout, simulated, simulated_cdi
-from gpuaas.node.host.cdi_edits import Edits, oci, resolve
-from gpuaas.node.host.cdi_read import read
-from gpuaas.node.host.cgroup_kill import kill
-from gpuaas.node.host.cgroup_limits import allow_devices
-from gpuaas.node.host.cgroups import Cgroup, cgroup, remove_prefix
-from gpuaas.node.host.marks import Marks
-from gpuaas.node.host.scrub import by_overwriting, scrub
-from gpuaas.node.host.simulated import Simulated
+from gpuaas.node.host.cgroups import layout as cgroup_layout
+from gpuaas.node.host.cgroups.cgroup import Cgroup, cgroup, remove_prefix
+from gpuaas.node.host.cgroups.kill import kill
+from gpuaas.node.host.cgroups.limits import allow_devices
+from gpuaas.node.host.gpus import simulated, simulated_cdi
+from gpuaas.node.host.gpus.cdi_edits import Edits, oci, resolve
+from gpuaas.node.host.gpus.cdi_read import read
+from gpuaas.node.host.gpus.marks import Marks
+from gpuaas.node.host.gpus.scrub import by_overwriting, scrub
+from gpuaas.node.host.gpus.simulated import Simulated
 
 pytestmark = [
     pytest.mark.root,
@@ -124,7 +125,7 @@ def test_where_devices_do_not_work_it_says_so(tmp_path: Path) -> None:
     """systemd mounts /run nodev; the mount here ends with the process."""
     program = (
         "import pathlib, sys\n"
-        "from gpuaas.node.host import simulated\n"
+        "from gpuaas.node.host.gpus import simulated\n"
         "simulated.ensure(pathlib.Path(sys.argv[1]) / 'state', '1xH100', 'node-a')\n"
     )
     script = f'mount -t tmpfs -o nodev none "$1" && exec {sys.executable} -c "$0" "$1"'

@@ -13,12 +13,14 @@ import time
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import cgroup_layout, mounts, oci_runtimes
-from gpuaas.node.host.cgroup_layout import Layout
+from gpuaas.node.host import oci_runtimes
+from gpuaas.node.host.cgroups import layout as cgroup_layout
+from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.command import run
-from gpuaas.node.host.discover import discover
 from gpuaas.node.host.findings import Finding, bad, good, ready, render
-from gpuaas.node.host.gpus import Found
+from gpuaas.node.host.gpus.discover import discover
+from gpuaas.node.host.gpus.gpu import Found
+from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.oci_runtimes import SEARCH_PATH, Runtime
 from gpuaas.node.host.paths import Paths
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import loops
 from gpuaas.node.host.command import Done, run
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.operations import AnyOperation, Bind, Image
+from gpuaas.node.host.mounts import loops
+from gpuaas.node.host.mounts.operations import AnyOperation, Bind, Image
 
 _MIB = 1024 * 1024
 # One group of inode tables in 256 and two copies of the superblock: the file stays below a MiB until it is used.

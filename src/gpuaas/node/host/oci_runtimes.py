@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cgroup_layout import Layout
+from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.command import run
 
 RECOMMENDED = {"runc": "runc 1.3.6, 1.4.3 or newer", "crun": "crun 1.29.1 or newer"}

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import idmaps, kernel, mounts
+from gpuaas.node.host import kernel
+from gpuaas.node.host.mounts import idmaps, mounts
 
 _UID = 200_000
 # An EROFS image with an empty root directory, made by mkfs.erofs 1.5.

@@ -20,12 +20,12 @@ from gpuaas.kit.errors import HostError
 from gpuaas.kit.ids import is_id
 from gpuaas.node.host import limits, safepath
 from gpuaas.node.host.disk import FileDisk
-from gpuaas.node.host.idmaps import IDS_PER_RANGE, processes
-from gpuaas.node.host.image import Images
+from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import Attribute
-from gpuaas.node.host.namespaces import Namespaces
-from gpuaas.node.host.operations import AnyOperation, Bind, Directory, Overlay, Unmount
+from gpuaas.node.host.mounts.idmaps import IDS_PER_RANGE, processes
+from gpuaas.node.host.mounts.mounts import Attribute
+from gpuaas.node.host.mounts.namespaces import Namespaces
+from gpuaas.node.host.mounts.operations import AnyOperation, Bind, Directory, Overlay, Unmount
 from gpuaas.node.host.paths import Paths
 from gpuaas.wire.node import AllocationBody
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.idmaps import IDS_PER_RANGE
-from gpuaas.node.host.tree import Owner, Tree
+from gpuaas.node.host.images.tree import Owner, Tree
+from gpuaas.node.host.mounts.idmaps import IDS_PER_RANGE
 
 MAX_BYTES = 256 * 1024**3
 MAX_ENTRIES = 5_000_000

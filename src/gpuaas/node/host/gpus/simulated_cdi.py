@@ -3,11 +3,11 @@
 import msgspec
 
 from gpuaas.node.host import fake_gpus
-from gpuaas.node.host.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec
-from gpuaas.node.host.cdi_edits import INDEX
 from gpuaas.node.host.disk import FileDisk
-from gpuaas.node.host.gpus import Gpu
-from gpuaas.node.host.simulated import CONTROL_NODES, FIRST_GPU_MINOR, KIND, Simulated
+from gpuaas.node.host.gpus.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec
+from gpuaas.node.host.gpus.cdi_edits import INDEX
+from gpuaas.node.host.gpus.gpu import Gpu
+from gpuaas.node.host.gpus.simulated import CONTROL_NODES, FIRST_GPU_MINOR, KIND, Simulated
 
 FILE = "gpuaas-simulated.json"
 _FIRST_RENDER_NODE = 128

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cdi import ContainerEdits, DeviceNode, Hook, Mount
-from gpuaas.node.host.cdi_read import Entry, Library, check_program
-from gpuaas.node.host.gpus import Gpu
+from gpuaas.node.host.gpus.cdi import ContainerEdits, DeviceNode, Hook, Mount
+from gpuaas.node.host.gpus.cdi_read import Entry, Library, check_program
+from gpuaas.node.host.gpus.gpu import Gpu
 
 # A device with this annotation is numbered anew in each container: its paths end in its number on the host.
 # Only simulated GPUs: NVIDIA's own library finds its nodes by the number that they have on the host.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cgroups import Cgroup, write
+from gpuaas.node.host.cgroups.cgroup import Cgroup, write
 
 _PERIOD_MICROSECONDS = 100_000
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cgroups import Cgroup
+from gpuaas.node.host.cgroups.cgroup import Cgroup
 
 _STEP_SECONDS = 0.001
 _PATIENT_ROUNDS = 5

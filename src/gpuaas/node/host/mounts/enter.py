@@ -1,6 +1,6 @@
 """The helper: a small process that enters mount namespaces, so that the agent never has to.
 
-    python -m gpuaas.node.host.enter SOCKET_FD RUN_DIRECTORY [PATH TO KEEP]...
+    python -m gpuaas.node.host.mounts.enter SOCKET_FD RUN_DIRECTORY [PATH TO KEEP]...
 
 It puts itself into a small mount namespace of its own and forks a child for every request that comes through the
 socket; forking this process costs about a millisecond, forking or starting an agent many. A request brings a socket
@@ -20,9 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import kernel, small
+from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.operations import AnyOperation, perform
+from gpuaas.node.host.mounts import small
+from gpuaas.node.host.mounts.operations import AnyOperation, perform
 
 _MAX_FDS = 2
 _CHUNK = 65536

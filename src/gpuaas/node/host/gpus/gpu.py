@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuaas.node.host import pci
+from gpuaas.node.host.gpus import pci
 from gpuaas.wire.node import GpuReport, SlotProposal
 
 _NOT_IN_A_LABEL = re.compile(r"[^A-Za-z0-9._:+@/ -]+")

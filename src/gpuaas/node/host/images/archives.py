@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.tree import Tree
-from gpuaas.node.host.unpack import MAX_BYTES, Budget, member_name, members, put_all, refused
+from gpuaas.node.host.images.tree import Tree
+from gpuaas.node.host.images.unpack import MAX_BYTES, Budget, member_name, members, put_all, refused
 
 _MAX_DOCUMENT = 4 * 1024 * 1024
 _ZSTD = b"\x28\xb5\x2f\xfd"

@@ -10,9 +10,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import idmaps, loops, mounts
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import Attribute, Mount, Propagation
+from gpuaas.node.host.mounts import idmaps, loops, mounts
+from gpuaas.node.host.mounts.mounts import Attribute, Mount, Propagation
 
 
 class Operation(Struct, frozen=True, tag=True, forbid_unknown_fields=True):

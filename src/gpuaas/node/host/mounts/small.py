@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from gpuaas.node.host import kernel, mounts
+from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import Mount, Propagation
+from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.mounts.mounts import Mount, Propagation
 
 # Programs and their configuration, when they have mounts of their own.
 _SYSTEM = ("/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/var/lib")

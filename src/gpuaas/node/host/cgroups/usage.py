@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuaas.node.host.cgroups import Cgroup
+from gpuaas.node.host.cgroups.cgroup import Cgroup
 
 
 @dataclass(frozen=True)

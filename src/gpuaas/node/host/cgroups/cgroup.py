@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cgroup_layout import Layout
+from gpuaas.node.host.cgroups.layout import Layout
 
 PREFIX = "gpuaas"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

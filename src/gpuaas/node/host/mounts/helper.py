@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.enter import Reply, Request
 from gpuaas.node.host.kernel import asking
+from gpuaas.node.host.mounts.enter import Reply, Request
 
 TIMEOUT_SECONDS = 60.0
 _CHUNK = 65536
@@ -66,7 +66,7 @@ class Helper:
         mine.settimeout(TIMEOUT_SECONDS)
         keep = [str(path) for path in (self._run, *self._keep)]
         # -I: nothing from the environment or the working directory decides what root imports.
-        command = [sys.executable, "-I", "-m", "gpuaas.node.host.enter", str(theirs.fileno()), *keep]
+        command = [sys.executable, "-I", "-m", "gpuaas.node.host.mounts.enter", str(theirs.fileno()), *keep]
         with theirs, asking("start", "the mount helper"):
             self._run.mkdir(mode=0o711, parents=True, exist_ok=True)
             self._process = subprocess.Popen(

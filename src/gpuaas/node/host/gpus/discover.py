@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gpuaas.node.host import amd, nvml, pci
-from gpuaas.node.host.gpus import Found, leftovers
+from gpuaas.node.host.gpus import amd, nvml, pci
+from gpuaas.node.host.gpus.gpu import Found, leftovers
 
 
 def discover(

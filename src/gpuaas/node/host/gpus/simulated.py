@@ -25,8 +25,8 @@ from msgspec import Struct
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import fake_gpus
 from gpuaas.node.host.disk import FileDisk
-from gpuaas.node.host.gpus import Gpu
-from gpuaas.node.host.simulated_files import make_memory, make_nodes
+from gpuaas.node.host.gpus.gpu import Gpu
+from gpuaas.node.host.gpus.simulated_files import make_memory, make_nodes
 
 KIND = "gpuaas.dev/gpu"
 MEMORY_BYTES = 1024 * 1024

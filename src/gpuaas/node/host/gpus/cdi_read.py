@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.cdi import ALLOWED_HOOKS, AllowedHook, Device, Refused, Spec, parse
+from gpuaas.node.host.gpus.cdi import ALLOWED_HOOKS, AllowedHook, Device, Refused, Spec, parse
 
 # The later one wins, as the specification asks.
 DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))

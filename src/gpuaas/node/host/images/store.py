@@ -19,11 +19,12 @@ import msgspec
 from msgspec import Struct
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import archives, debian, kernel, safepath
-from gpuaas.node.host.finish import finish
+from gpuaas.node.host import kernel, safepath
+from gpuaas.node.host.images import archives, debian
+from gpuaas.node.host.images.finish import finish
+from gpuaas.node.host.images.tree import Tree
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.paths import Paths
-from gpuaas.node.host.tree import Tree
 
 _VERSION = re.compile(r"[a-z0-9][a-z0-9-]{0,60}-[0-9a-f]{16}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")

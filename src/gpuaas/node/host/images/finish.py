@@ -4,7 +4,7 @@ Run once, before an image is put into the store.
 """
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.tree import Owner, Tree
+from gpuaas.node.host.images.tree import Owner, Tree
 
 LOGIN, LOGIN_ID = "gpu", 1000
 _EMPTIED = ("dev", "proc", "sys", "run", "tmp")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from gpuaas.node.host import pci
-from gpuaas.node.host.gpus import Found, Gpu, Unusable
+from gpuaas.node.host.gpus import pci
+from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
 
 PROC = Path("/proc")
 KIND = "nvidia.com/gpu"

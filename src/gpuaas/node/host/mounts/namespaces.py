@@ -13,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import kernel, mounts
-from gpuaas.node.host.enter import Reply, Request
-from gpuaas.node.host.helper import Helper
+from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import Attribute, Mount, Propagation
-from gpuaas.node.host.operations import AnyOperation
+from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.mounts.enter import Reply, Request
+from gpuaas.node.host.mounts.helper import Helper
+from gpuaas.node.host.mounts.mounts import Attribute, Mount, Propagation
+from gpuaas.node.host.mounts.operations import AnyOperation
 from gpuaas.node.host.paths import Paths
 
 _NS_GET_NSTYPE = 0xB703

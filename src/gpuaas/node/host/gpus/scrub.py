@@ -11,9 +11,9 @@ from pathlib import Path
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.command import Done, run
-from gpuaas.node.host.gpus import Gpu, label
-from gpuaas.node.host.marks import Marks
-from gpuaas.node.host.simulated import MEMORY_BYTES, Simulated
+from gpuaas.node.host.gpus.gpu import Gpu, label
+from gpuaas.node.host.gpus.marks import Marks
+from gpuaas.node.host.gpus.simulated import MEMORY_BYTES, Simulated
 from gpuaas.wire.node import Scrub
 
 Wipe = Callable[[int], str]  # takes the descriptor of the lock, gives the evidence, or raises HostError

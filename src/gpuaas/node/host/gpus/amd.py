@@ -4,8 +4,8 @@ import importlib
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from gpuaas.node.host import pci
-from gpuaas.node.host.gpus import Found, Gpu, Unusable
+from gpuaas.node.host.gpus import pci
+from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
 
 KIND = "amd.com/gpu"
 _ROCM_VERSION = Path("/opt/rocm/.info/version")

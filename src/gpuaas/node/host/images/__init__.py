@@ -1,0 +1,1 @@
+"""Base images: built or imported once, then never written."""
