@@ -69,7 +69,11 @@ def test_sessions_end_with_their_key() -> None:
     assert not world.host.login(ID, "SHA256:three")
     world.want(ID, body(world.host, keys=[key("SHA256:two")]))
     world.settle()
-    assert world.host.state.sessions[ID] == ["SHA256:two"]
+    assert [login.fingerprint for login in world.host.state.sessions[ID]] == ["SHA256:two"]
+    world.runner.observe()
+    told = [(fact.kind, fact.data["session"]) for fact in world.runner.journal.facts()]
+    assert told == [("session.opened", "s1"), ("session.opened", "s2"), ("session.closed", "s1")]
+    assert world.host.news() == []
 
 
 def test_a_saved_machine_outlives_the_process_but_not_a_reboot(tmp_path: Path) -> None:

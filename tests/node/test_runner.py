@@ -463,7 +463,7 @@ def test_leased_keys_get_in_only_while_the_lease_is_held(world: World) -> None:
     world.clock.advance(10)
     world.settle()
     assert fingerprints() == ["SHA256:own"]
-    assert world.host.state.sessions[ID] == []
+    assert ID not in world.host.state.sessions
     assert world.host.starts[ID] == 1
 
 
@@ -524,6 +524,9 @@ def test_host_errors_while_looking_are_survived(world: World) -> None:
     class Blind:
         def container(self, id: str) -> None:
             raise HostError("container", id, "no answer")
+
+        def news(self) -> None:
+            raise HostError("news", "", "no answer")
 
     world.launch()
     host, world.runner.host = world.host, Blind()  # type: ignore[assignment]

@@ -95,7 +95,11 @@ class Runner:
     # what is there
 
     def observe(self) -> None:
-        """Looks for machines that stopped by themselves or with the host."""
+        """Puts news on record, and looks for machines that stopped by themselves or with the host."""
+        try:
+            self._record_news()
+        except HostError as error:
+            log.warning("could not hear what happened: %s", error)
         for record in self.journal.live():
             try:
                 self._look(record)
@@ -124,6 +128,15 @@ class Runner:
         # Once more, because objects come and go while the host is looked at.
         known |= {record.id for record in self.journal.live()}
         return [holding for holding in found if holding.id not in known]
+
+    def _record_news(self) -> None:
+        """A crash between the two lines tells it again; the session's id says that it is the same."""
+        news = self.host.news()
+        for one in news:
+            self.journal.add_fact(one.kind, one.id, one.at, one.data)
+        if news:
+            self.host.forget(news)
+            self._board.on_change()
 
     def _accept(self, spec: Spec) -> None:
         if not is_named(spec):

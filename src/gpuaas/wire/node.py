@@ -7,9 +7,11 @@
     Holdings(objects, final)           ->   only when not synced: what this node really has
     Report(conditions, facts, ...)     ->
                                        <-   Ack(seq)
+    Samples(samples)                   ->   never acknowledged, never sent again
     Heartbeat(revision)                ->
                                        <-   Ack(seq, lease_seconds), Specs if the node is behind
                                        <-   Specs(base, upto, specs)
+                                       <-   Dial(ticket, id, url)       open a stream: connect to `url` with `ticket`
 
 Rules that both sides keep:
   - A batch of specs applies only when base <= the revision the agent has; a gap is asked for again by heartbeat.
@@ -79,6 +81,7 @@ class AllocationBody(Part, frozen=True):
     image: Label = "base"
     restarts: Count = 0  # the machine is started anew whenever this is larger than what it was started with
     repairs: Count = 0
+    open_network: bool = False  # machines of the same project on this node may talk to it
 
 
 class Spec(Part, frozen=True):
@@ -101,6 +104,8 @@ class GpuReport(Part, frozen=True):
     model: Label
     memory_mib: Annotated[int, Meta(ge=0, le=2**40)]
     driver: str = ""
+    toolkit: str = ""  # what the driver supports at most, like "CUDA 12.4" or "ROCm 6.1"
+    trouble: Message = ""  # why it is not healthy
     numa: Annotated[int, Meta(ge=0, le=1024)] = 0
 
 
@@ -176,6 +181,40 @@ class Fact(Part, frozen=True):
     data: dict[str, str] = {}
 
 
+class GpuSample(Part, frozen=True):
+    """None: this GPU does not tell."""
+
+    gpu: Label
+    busy_percent: Annotated[float, Meta(ge=0, le=100)] | None = None
+    memory_used_mib: Count | None = None
+    memory_mib: Count | None = None
+    temperature_celsius: Annotated[float, Meta(ge=-300, le=1000)] | None = None
+    power_watts: Annotated[float, Meta(ge=0, le=1e6)] | None = None
+    trouble: Message = ""  # why it is not healthy
+
+
+class Sample(Part, frozen=True):
+    """What a running machine uses. Totals count from its last start; the server makes rates of them."""
+
+    id: Id
+    at: UnixSeconds
+    started_at: UnixSeconds  # another value: the totals began again
+    cpu_seconds: Annotated[float, Meta(ge=0, le=1e12)]
+    cpus: Annotated[float, Meta(ge=0, le=4096)]  # how many it may use at once
+    memory_bytes: Count
+    memory_limit_bytes: Count
+    processes: Count
+    sessions: Count  # people logged in
+    oom_kills: Count = 0
+    disk_read_bytes: Count = 0
+    disk_written_bytes: Count = 0
+    disk_used_bytes: Count | None = None
+    disk_limit_bytes: Count | None = None
+    network_received_bytes: Count = 0
+    network_sent_bytes: Count = 0
+    gpus: Annotated[list[GpuSample], Meta(max_length=256)] = []
+
+
 class Holding(Part, frozen=True):
     """An object that the node really has, whatever the server thinks. `gone` ones were deleted by a tombstone."""
 
@@ -220,6 +259,14 @@ class Report(Frame, frozen=True, tag="report"):
     inventory: Inventory | None = None
 
 
+class Samples(Frame, frozen=True, tag="samples"):
+    """Not acknowledged: a lost sample is a gap in a curve, and the next one comes soon."""
+
+    seq: Count
+    epoch: Count
+    samples: Annotated[list[Sample], Meta(max_length=1000)]
+
+
 class Heartbeat(Frame, frozen=True, tag="heartbeat"):
     seq: Count
     epoch: Count
@@ -253,12 +300,24 @@ class Ack(Frame, frozen=True, tag="ack"):
     lease_seconds: Count = 0
 
 
+class Dial(Frame, frozen=True, tag="dial"):
+    """A user waits at another connection of the server: connect that one with the machine's sshd.
+
+    The agent opens a WebSocket to `url` with the one-time `ticket`; then bytes go both ways until one side ends.
+    """
+
+    id: Id  # the allocation
+    ticket: Annotated[str, Meta(min_length=16, max_length=128, pattern=r"^[A-Za-z0-9_-]+" + END)]
+    url: Annotated[str, Meta(max_length=2000)]  # of the replica that holds the user's connection; empty: this server
+    source: Annotated[str, Meta(max_length=253)] = ""  # where the user is, for the record
+
+
 class Fenced(Frame, frozen=True, tag="fenced"):
     reason: Message
 
 
-FromAgent = Hello | Holdings | Report | Heartbeat
-FromServer = Challenge | Welcome | Specs | Ack | Fenced
+FromAgent = Hello | Holdings | Report | Samples | Heartbeat
+FromServer = Challenge | Welcome | Specs | Ack | Dial | Fenced
 
 _decode_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 _decode_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)

@@ -3,17 +3,20 @@
 Ships with the product (simulated GPUs, demos) and carries the knobs that tests and the simulation turn.
 """
 
+import socket
+import time
 from collections.abc import Callable, Iterator
+from collections.abc import Container as Collection
 from contextlib import contextmanager
 
 import msgspec
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import fake_gpus
-from gpuaas.node.host.fake_state import Container, Devices, State
+from gpuaas.node.host.fake_state import Container, Devices, Login, State, Told
 from gpuaas.node.host.faults import Crash, Faults
-from gpuaas.node.host.interface import Disk, Machine, Present, boot_config
-from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Scrub
+from gpuaas.node.host.interface import Disk, Machine, News, Present, boot_config
+from gpuaas.wire.node import AllocationBody, GpuSample, Inventory, KeySpec, Sample, Scrub
 
 __all__ = ["Crash", "FakeDisk", "FakeHost"]
 
@@ -68,6 +71,7 @@ class FakeHost(Faults):
         self.state = State(boot_id=f"boot-{name}-1")
         self.log: list[tuple[str, str]] = []
         self.missing: set[str] = set()  # GPUs that fell off the bus
+        self.clock: Callable[[], float] = time.time
         self.ready = True
         self.reason = ""
         self._inventory = fake_gpus.inventory(gpus, name, address, cpus, memory_mib)
@@ -110,16 +114,20 @@ class FakeHost(Faults):
         """Its container dies by itself."""
         if id in self.state.containers:
             self.state.containers[id].running = False
-            self.state.sessions.pop(id, None)
+            self._end_sessions(id, "the machine stopped")
         self._save()
 
     def login(self, id: str, fingerprint: str) -> bool:
         """Somebody comes with this key; the session lasts until the key or the container goes."""
         machine = self.state.containers.get(id)
-        listed = any(key.fingerprint == fingerprint for key in self.state.keys.get(id, []))
-        if machine is None or not machine.running or id not in self.state.ports or not listed:
+        key = next((key for key in self.state.keys.get(id, []) if key.fingerprint == fingerprint), None)
+        if machine is None or not machine.running or id not in self.state.ports or key is None:
             return False
-        self.state.sessions.setdefault(id, []).append(fingerprint)
+        self.state.logins += 1
+        session = f"s{self.state.logins}"
+        self.state.sessions.setdefault(id, []).append(Login(session, fingerprint))
+        who = {"user_id": key.user_id, "fingerprint": fingerprint, "source": "192.0.2.1"}
+        self._tell(id, "session.opened", session, who)
         return True
 
     # the Host interface
@@ -203,13 +211,12 @@ class FakeHost(Faults):
             key = self.state.host_keys.setdefault(id, f"ssh-ed25519 {id.replace('-', '')}")
             self._part("access_ensure:host_key", id)
             self.state.keys[id] = list(keys)
-            listed = {key.fingerprint for key in keys}
-            self.state.sessions[id] = [who for who in self.state.sessions.get(id, []) if who in listed]
+            self._end_sessions(id, "the key was taken away", listed={key.fingerprint for key in keys})
         return key
 
     def access_remove(self, id: str) -> None:
         with self._verb("access_remove", id):
-            self.state.sessions.pop(id, None)
+            self._end_sessions(id, "access was taken away")
             self.state.keys.pop(id, None)
             self._part("access_remove:keys", id)
             self.state.host_keys.pop(id, None)
@@ -238,13 +245,51 @@ class FakeHost(Faults):
     def container_stop(self, id: str) -> None:
         with self._verb("container_stop", id):
             box = self.state.containers.get(id)
-            self.state.sessions.pop(id, None)
+            self._end_sessions(id, "the machine stopped")
             if box is not None:
                 box.running = False
                 self._part("container_stop:killed", id)
             self.state.containers.pop(id, None)
 
+    def connect(self, id: str, source: str) -> socket.socket:
+        """A modelled machine greets, and has nothing behind it."""
+        machine = self.state.containers.get(id)
+        if machine is None or not machine.running:
+            raise HostError("connect", id, "it is not running")
+        theirs, ours = socket.socketpair()
+        with ours:
+            ours.sendall(b"SSH-2.0-modelled\r\n")
+        return theirs
+
+    def news(self) -> list[News]:
+        return [News(told.key, told.kind, told.id, told.at, told.data) for told in self.state.news]
+
+    def forget(self, news: list[News]) -> None:
+        known = {one.key for one in news}
+        self.state.news = [told for told in self.state.news if told.key not in known]
+        self._save()
+
+    def sample(self, id: str) -> Sample | None:
+        box = self.state.containers.get(id)
+        if box is None or not box.running:
+            return None
+        now = self.clock()
+        gpus = [GpuSample(gpu, busy_percent=0.0) for gpu in box.gpus]
+        sessions = len(self.state.sessions.get(id, []))
+        return Sample(id, now, now, 0.0, 1.0, 0, 0, 1, sessions, gpus=gpus)
+
     # how verbs work
+
+    def _end_sessions(self, id: str, reason: str, listed: Collection[str] = ()) -> None:
+        for login in self.state.sessions.pop(id, []):
+            if login.fingerprint in listed:
+                self.state.sessions.setdefault(id, []).append(login)
+            else:
+                self._tell(id, "session.closed", login.session, {"reason": reason})
+
+    def _tell(self, id: str, kind: str, session: str, data: dict[str, str]) -> None:
+        key = f"{session}/{kind}"
+        self.state.news.append(Told(key, kind, id, self.clock(), {"session": session, **data}))
 
     @contextmanager
     def _verb(self, verb: str, id: str) -> Iterator[None]:

@@ -13,6 +13,21 @@ class Container(Struct):
     gpus: list[str]
 
 
+class Login(Struct):
+    session: str
+    fingerprint: str
+
+
+class Told(Struct):
+    """News that nobody has put on record yet."""
+
+    key: str
+    kind: str
+    id: str
+    at: float
+    data: dict[str, str]
+
+
 class Devices(Struct):
     gpus: list[str]
     restarts: int  # the counter they were last reset for
@@ -31,7 +46,9 @@ class State(Struct):
     ports: dict[str, int] = field(default_factory=dict)
     keys: dict[str, list[KeySpec]] = field(default_factory=dict)
     host_keys: dict[str, str] = field(default_factory=dict)
-    sessions: dict[str, list[str]] = field(default_factory=dict)  # fingerprints that are logged in
+    sessions: dict[str, list[Login]] = field(default_factory=dict)
+    logins: int = 0
+    news: list[Told] = field(default_factory=list)
     containers: dict[str, Container] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     memory: dict[str, str] = field(default_factory=dict)  # GPU: the allocation whose data it still carries

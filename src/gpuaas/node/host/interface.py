@@ -8,12 +8,13 @@ Contract of every verb, checked by the same tests on each implementation:
 """
 
 import hashlib
+import socket
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
 
-from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Scrub
+from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Sample, Scrub
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,20 @@ class Present:
 
     id: str
     parts: frozenset[str] = field(default_factory=frozenset)  # of rootfs, devices, network, access, container
+
+
+@dataclass(frozen=True)
+class News:
+    """Something that happened to a machine, whether or not an agent was there: somebody came, or went.
+
+    session.opened: session, user_id, fingerprint, source. session.closed: session, reason.
+    """
+
+    key: str  # of its own, for ever: the same news told twice has the same one
+    kind: str
+    id: str
+    at: float  # unix seconds
+    data: dict[str, str]
 
 
 CONFIG_VERSION = "1:"
@@ -105,4 +120,21 @@ class Host(Protocol):
 
     def container_stop(self, id: str) -> None:
         """Ends every process of it. Absent is success."""
+        ...
+
+    def connect(self, id: str, source: str) -> socket.socket:
+        """A stream to its sshd for somebody who comes through the server from `source`. The caller closes it."""
+        ...
+
+    # what happens by itself
+    def news(self) -> list[News]:
+        """All that happened and was not forgotten yet, oldest first. Kept by the machine while no agent runs."""
+        ...
+
+    def forget(self, news: list[News]) -> None:
+        """They are safely on record."""
+        ...
+
+    def sample(self, id: str) -> Sample | None:
+        """What it uses now; None when it does not run."""
         ...
