@@ -1,5 +1,6 @@
 """`gpuaas key`: your SSH public keys."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -56,6 +57,18 @@ def own_keys() -> list[Path]:
     """The user's public keys, the modern one first."""
     directory = Path("~/.ssh").expanduser()
     return sorted(directory.glob("id_*.pub"), key=lambda file: (file.name != "id_ed25519.pub", file.name))
+
+
+def make_own() -> Path:
+    """A key for somebody who has none yet. Answers its public half."""
+    file = Path("~/.ssh/id_ed25519").expanduser()
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Invalid(f"No SSH key could be made: {done.stderr.strip()}", "Make one with `ssh-keygen -t ed25519`.")
+    output.note(f"made an SSH key for you: {file}")
+    return file.with_name("id_ed25519.pub")
 
 
 def read_key(file: Path) -> str:

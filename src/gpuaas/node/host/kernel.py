@@ -18,7 +18,8 @@ RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 0x1000, 0x4000, 1 << 18, 1 << 19, 1 << 20
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x10000000, 0x40000000, 0x20000000
+CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP = 0x08000000, 0x04000000, 0x02000000
 RENAME_EXCHANGE = 2
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
@@ -26,7 +27,7 @@ _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
 _CLOEXEC = 1  # of fsopen and fsmount
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _NS_GET_MNTNS_ID = 0x8008B705
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -153,6 +154,21 @@ def renameat2(old_fd: int, old: str, new_fd: int, new: str, flags: int) -> None:
 def die_with_parent(signal_number: int) -> None:
     """Only for the child of a process with one thread: the kernel means the thread that forked."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
+
+
+def outlive_parent() -> None:
+    """The opposite of `die_with_parent`."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
+
+
+def become_subreaper() -> None:
+    """Whatever this process has started, and its children have left behind, becomes its own child."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def undumpable() -> None:
+    """Nobody without rights on this host may look into this process, whatever ids and namespaces it takes on."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def _syscall(number: int, *arguments: object) -> int:

@@ -21,6 +21,7 @@ from gpuaas.node.host.mounts.helper import Helper
 from gpuaas.node.host.mounts.mounts import Attribute, Mount, Propagation
 from gpuaas.node.host.mounts.operations import AnyOperation
 from gpuaas.node.host.paths import Paths
+from gpuaas.node.host.supervisor.plan import Plan, Started
 
 _NS_GET_NSTYPE = 0xB703
 
@@ -30,7 +31,7 @@ class Namespaces:
 
     def __init__(self, paths: Paths, keep: Iterable[Path] = ()) -> None:
         self._paths = paths
-        self._helper = Helper(paths.run, [paths.state, paths.images, *keep])
+        self.helper = Helper(paths.run, [paths.state, paths.images, *keep])
         self._preparing = threading.Lock()
 
     def create(self, id: str, operations: Sequence[AnyOperation]) -> None:
@@ -39,7 +40,7 @@ class Namespaces:
         if self.pinned(id):
             raise HostError("pin", id, "it has a mount namespace already")
         self._prepare()
-        _, handles = self._helper.ask(Request(list(operations)), None)
+        _, handles = self.helper.ask(Request(list(operations)), None)
         with asking("pin", pin):
             try:
                 pin.touch(0o600)
@@ -65,6 +66,11 @@ class Namespaces:
         """A handle (O_PATH) on a path as it is inside, for `safepath`. The caller closes it."""
         return self._inside(id, Request(open=str(path)))[1][0]
 
+    def supervise(self, id: str, plan: Plan, listener: int) -> Started:
+        """Starts the supervisor of a machine, with which it starts the machine in this mount namespace."""
+        reply, _ = self._inside(id, Request(supervise=plan), [listener])
+        return reply.started or Started(0)
+
     def command(self, id: str, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` inside."""
         return ["nsenter", f"--mount={self._paths.pin(id)}", "--", *command]
@@ -86,7 +92,7 @@ class Namespaces:
 
     def close(self) -> None:
         """Ends the helper. Pins stay: they are what keeps machines running without an agent."""
-        self._helper.close()
+        self.helper.close()
 
     def clear(self) -> None:
         """Ends the helper and removes what pins are kept in, unless some are left."""
@@ -96,12 +102,12 @@ class Namespaces:
             with suppress(FileNotFoundError):
                 self._paths.pins.rmdir()
 
-    def _inside(self, id: str, request: Request) -> tuple[Reply, list[int]]:
+    def _inside(self, id: str, request: Request, more: Sequence[int] = ()) -> tuple[Reply, list[int]]:
         namespace = self._open_pin(id)
         if namespace is None:
             raise HostError("enter", id, "it has no mount namespace")
         try:
-            return self._helper.ask(request, namespace)
+            return self.helper.ask(request, namespace, more)
         finally:
             os.close(namespace)
 
