@@ -24,8 +24,10 @@ from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
+from gpuaas.node.host.network import inside
+from gpuaas.node.host.network.inside import Address, Fresh
 
-_MAX_FDS = 2
+MAX_FDS = 2
 _CHUNK = 65536
 
 
@@ -33,6 +35,7 @@ class Request(Struct, frozen=True):
     operations: list[AnyOperation] = []
     look: bool = False  # answer with the mounts
     open: str = ""  # answer with a handle on this path
+    network: Fresh | Address | None = None  # this and nothing else; the namespace is a network namespace
 
 
 class Failed(Struct, frozen=True):
@@ -43,7 +46,7 @@ class Failed(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Comes with the handle of a fresh namespace or of the path that was asked for, if any."""
+    """Comes with the handles of fresh namespaces or of the path that was asked for, if any."""
 
     failed: Failed | None = None
     mountinfo: str = ""
@@ -67,7 +70,7 @@ def main() -> None:
 
 def _loop(control: socket.socket, older: int) -> None:
     while True:
-        message, fds, _, _ = socket.recv_fds(control, 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        message, fds, _, _ = socket.recv_fds(control, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         if os.fork() == 0:
@@ -97,6 +100,8 @@ def _child(fds: list[int], older: int) -> None:
 
 def _serve(request: Request, namespace: int | None, older: int) -> tuple[Reply, list[int]]:
     try:
+        if request.network is not None:
+            return Reply(), inside.serve(request.network, namespace)
         with asking("enter", "a mount namespace"):
             if namespace is None:
                 _leave(older)
