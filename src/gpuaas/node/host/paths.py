@@ -35,6 +35,10 @@ class Paths:
     def pins(self) -> Path:
         return self.run / "namespaces"
 
+    @property
+    def networks(self) -> Path:
+        return self.run / "networks"
+
     def layer(self, id: str) -> Path:
         """What an allocation wrote, and its disk image."""
         return self.layers / _checked(id)
@@ -42,6 +46,10 @@ class Paths:
     def pin(self, id: str) -> Path:
         """Holds the allocation's mount namespace."""
         return self.pins / _checked(id)
+
+    def network_pin(self, id: str, kind: str) -> Path:
+        """Holds the allocation's user or network namespace."""
+        return self.networks / f"{_checked(id)}.{kind}"
 
     def live(self, id: str) -> Path:
         """Where the allocation's mounts are, seen from inside its mount namespace; empty directories from outside."""

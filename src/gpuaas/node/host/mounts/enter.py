@@ -26,10 +26,12 @@ from gpuaas.node.host.cgroups import layout
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
+from gpuaas.node.host.network import inside
+from gpuaas.node.host.network.inside import Address, Fresh
 from gpuaas.node.host.supervisor.plan import Plan, Started
 from gpuaas.node.host.supervisor.supervise import supervise
 
-_MAX_FDS = 3
+MAX_FDS = 3
 _CHUNK = 65536
 
 
@@ -38,6 +40,7 @@ class Request(Struct, frozen=True):
     supervise: Plan | None = None  # become the supervisor of a machine; a listening socket comes with it
     look: bool = False  # answer with the mounts
     open: str = ""  # answer with a handle on this path
+    network: Fresh | Address | None = None  # this and nothing else; the namespace is a network namespace
 
 
 class Failed(Struct, frozen=True):
@@ -48,7 +51,7 @@ class Failed(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """Comes with the handle of a fresh namespace or of the path that was asked for, if any."""
+    """Comes with the handles of fresh namespaces or of the path that was asked for, if any."""
 
     failed: Failed | None = None
     mountinfo: str = ""
@@ -73,7 +76,7 @@ def main() -> None:
 
 def _loop(control: socket.socket, older: int) -> None:
     while True:
-        message, fds, _, _ = socket.recv_fds(control, 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        message, fds, _, _ = socket.recv_fds(control, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         if os.fork() == 0:
@@ -112,6 +115,8 @@ def _report(caller: socket.socket, started: Started) -> None:
 
 def _serve(request: Request, namespace: int | None, older: int) -> tuple[Reply, list[int]]:
     try:
+        if request.network is not None:
+            return Reply(), inside.serve(request.network, namespace)
         with asking("enter", "a mount namespace"):
             if namespace is None:
                 _leave(older)

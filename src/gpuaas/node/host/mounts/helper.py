@@ -11,7 +11,7 @@ import msgspec
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts.enter import Reply, Request
+from gpuaas.node.host.mounts.enter import MAX_FDS, Reply, Request
 
 TIMEOUT_SECONDS = 60.0
 _CHUNK = 65536
@@ -89,7 +89,7 @@ class Helper:
 
 
 def _receive(mine: socket.socket) -> tuple[bytes, list[int]]:
-    data, handles, _, _ = socket.recv_fds(mine, _CHUNK, 1, socket.MSG_CMSG_CLOEXEC)
+    data, handles, _, _ = socket.recv_fds(mine, _CHUNK, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     parts = [data]
     while part := mine.recv(_CHUNK):
         parts.append(part)

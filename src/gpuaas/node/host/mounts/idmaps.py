@@ -11,17 +11,26 @@ IDS_PER_RANGE = 65536
 
 
 def user_namespace(uid_base: int, count: int = IDS_PER_RANGE) -> int:
-    """A handle on a user namespace in which 0 is `uid_base` of the host. The caller closes it.
+    """A handle on a user namespace in which 0 is `uid_base` of the host. The caller closes it."""
+    return _fresh(uid_base, count, {"user": kernel.CLONE_NEWUSER})[0]
 
-    Its only process lives as long as this call; the handle, and then the mounts, keep the namespace. This forks: it is
-    for the small helper, not for the agent.
+
+def network_namespace(uid_base: int) -> list[int]:
+    """Handles on such a user namespace and on a network namespace that belongs to it. The caller closes them."""
+    return _fresh(uid_base, IDS_PER_RANGE, {"user": kernel.CLONE_NEWUSER, "net": kernel.CLONE_NEWNET})
+
+
+def _fresh(uid_base: int, count: int, kinds: dict[str, int]) -> list[int]:
+    """Their only process lives as long as this call; the handles, and then mounts or pins, keep the namespaces.
+
+    This forks: it is for the small helper, not for the agent.
     """
     with asking("make a user namespace for", f"ids from {uid_base}"):
         ready, entered = os.pipe()
         done, hold = os.pipe()
         pid = os.fork()
         if pid == 0:
-            _wait_inside(entered, done, (ready, hold))
+            _wait_inside(sum(kinds.values()), entered, done, (ready, hold))
         try:
             os.close(entered)
             os.close(done)
@@ -29,7 +38,7 @@ def user_namespace(uid_base: int, count: int = IDS_PER_RANGE) -> int:
                 raise OSError("it could not be entered: are user namespaces switched off on this machine?")
             for kind in ("uid_map", "gid_map"):
                 Path(f"/proc/{pid}/{kind}").write_text(f"0 {uid_base} {count}")
-            return os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+            return [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
         finally:
             os.close(ready)
             os.close(hold)  # the child reads the end of the pipe, and ends
@@ -49,11 +58,11 @@ def processes(uid_base: int, count: int = IDS_PER_RANGE) -> list[int]:
     return found
 
 
-def _wait_inside(entered: int, done: int, others: tuple[int, ...]) -> None:
+def _wait_inside(kinds: int, entered: int, done: int, others: tuple[int, ...]) -> None:
     try:
         for fd in others:
             os.close(fd)
-        kernel.unshare(kernel.CLONE_NEWUSER)
+        kernel.unshare(kinds)
         os.write(entered, b"+")
         os.read(done, 1)
     finally:

@@ -1,0 +1,196 @@
+"""The network of each allocation: namespaces that outlive its container and the agent, one link, and what may pass.
+
+Made in this order, each part safe to make again: its name in the table, which claims the address and without which
+nothing passes; the pins of its namespaces; the link, with the machine's end set up; the host's end; and last the alias
+of the link, which says that all of this is done.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network, ip_network
+from pathlib import Path
+
+from gpuaas.kit.errors import HostError
+from gpuaas.kit.ids import is_id
+from gpuaas.node.host.kernel import CLONE_NEWNET, CLONE_NEWUSER, asking
+from gpuaas.node.host.mounts import pins
+from gpuaas.node.host.mounts.enter import Request
+from gpuaas.node.host.mounts.helper import Helper
+from gpuaas.node.host.network import connections, forwarding, links
+from gpuaas.node.host.network.inside import Address, Fresh
+from gpuaas.node.host.network.members import Member
+from gpuaas.node.host.network.netlink import Netlink
+from gpuaas.node.host.network.resolvers import resolvers
+from gpuaas.node.host.network.table import Table
+from gpuaas.node.host.paths import Paths
+
+DEVICE = "eth0"  # in the machine
+GATEWAY = IPv4Address("169.254.1.1")  # nobody has it: it only names the other end of the link
+_NAME_LENGTH = 15
+_HOST_MAC = bytes.fromhex("026770750001")
+_KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
+_SETTINGS = Path("/proc/sys/net")
+
+
+class Network:
+    """Safe to use from many threads, one at a time for an id.
+
+    Agents on one host need names, interface prefixes (none the beginning of another) and pools of their own.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        helper: Helper,
+        *,
+        name: str = "gpuaas",
+        interfaces: str = "gv",
+        pool: str = "198.18.0.0/15",
+        denied: Sequence[str] = (),
+    ) -> None:
+        """`denied`: networks and addresses that no machine may reach, such as the server's."""
+        self._paths = paths
+        self._helper = helper
+        self._interfaces = interfaces
+        self._pool = IPv4Network(pool)
+        self._table = Table(name, interfaces, self._pool, _only_ipv4(denied))
+
+    def prepare(self) -> None:
+        """Once at every start of the agent, before anything else."""
+        pins.prepare(self._paths.networks)
+        self._table.install(self.resolvers())
+        forwarding.switch_on(self._paths.state / "network")
+        # Without an alias: whoever made it died in between, and nothing says any more whose it is.
+        for name, alias in links.named(self._interfaces).items():
+            if not alias:
+                links.delete(name)
+
+    def ensure(self, id: str, *, seat: int, uid_base: int, project_id: str, open_network: bool) -> None:
+        member = self._member(id, seat, project_id, open_network)
+        self._table.add(member)
+        if not self._pinned(id):
+            self._remove_parts(id)  # half of it, or what a machine without pins has left
+            self._create_namespaces(id, uid_base)
+        if links.alias(member.interface) != _finished(member):
+            self._create_link(member)
+        self._connect(member)
+
+    def remove(self, id: str) -> None:
+        self._table.remove(id)
+        self._remove_parts(id)
+
+    def ids(self) -> list[str]:
+        """Everything of which there is any part, found by looking at the host."""
+        pinned = {name.partition(".")[0] for name in pins.names(self._paths.networks)}
+        linked = {alias.partition(" ")[0] for alias in links.named(self._interfaces).values()}
+        return sorted(id for id in pinned | linked | {each.id for each in self._table.members()} if is_id(id, id[:2]))
+
+    def complete(self, id: str) -> bool:
+        member = next((each for each in self._table.members() if each.id == id), None)
+        if member is None or not self._pinned(id) or links.alias(member.interface) != _finished(member):
+            return False
+        with asking("find the way to", id), Netlink() as kernel:
+            return links.leads_to(kernel, member.address) == links.index(member.interface)
+
+    def open(self, id: str) -> tuple[int, int]:
+        """Handles on its user and its network namespace. The caller closes them."""
+        user = self._reopen(id, "user")
+        try:
+            return user, self._reopen(id, "net")
+        except HostError:
+            os.close(user)
+            raise
+
+    def traffic(self, id: str) -> tuple[int, int]:
+        """Bytes that the machine received and sent, since its link was made."""
+        counted = links.counters(self._interface(id))
+        if counted is None:
+            raise HostError("count the traffic of", id, "it has no link")
+        return counted
+
+    def address(self, seat: int) -> str:
+        if not 0 <= seat < self._pool.num_addresses:
+            cause = f"the pool {self._pool} has {self._pool.num_addresses} addresses; give this agent a larger one"
+            raise HostError("find an address for", f"seat {seat}", cause, transient=False)
+        return str(self._pool[seat])
+
+    def resolvers(self) -> list[str]:
+        """For a machine's resolv.conf."""
+        return resolvers()
+
+    def clear(self) -> None:
+        """Leaves the host as it was before `prepare`, unless a machine is left."""
+        if self.ids():
+            return
+        self._table.delete()
+        forwarding.set_back(self._paths.state / "network")
+        pins.clear(self._paths.networks)
+
+    def _member(self, id: str, seat: int, project_id: str, open_network: bool) -> Member:
+        if not is_id(project_id, project_id[:2]):  # becomes part of a command to nft
+            raise HostError("read", repr(project_id), "not the id of a project", transient=False)
+        return Member(id, self._interface(id), IPv4Address(self.address(seat)), project_id, open_network)
+
+    def _interface(self, id: str) -> str:
+        self._paths.network_pin(id, "net")  # looks at the id
+        return (self._interfaces + id)[:_NAME_LENGTH]
+
+    def _pinned(self, id: str) -> bool:
+        return all(pins.pinned(self._paths.network_pin(id, name), kind) for name, kind in _KINDS.items())
+
+    def _reopen(self, id: str, name: str) -> int:
+        handle = pins.reopen(self._paths.network_pin(id, name), _KINDS[name])
+        if handle is None:
+            raise HostError("open the namespaces of", id, "it has no network")
+        return handle
+
+    def _create_namespaces(self, id: str, uid_base: int) -> None:
+        pins.prepare(self._paths.networks)
+        _, handles = self._helper.ask(Request(network=Fresh(uid_base)), None)
+        try:
+            for name, handle in zip(_KINDS, handles, strict=True):
+                pins.hold(self._paths.network_pin(id, name), handle)
+        finally:
+            for handle in handles:
+                os.close(handle)
+
+    def _create_link(self, member: Member) -> None:
+        links.delete(member.interface)
+        connections.forget(member.address)
+        namespace = self._reopen(member.id, "net")
+        try:
+            mac = _HOST_MAC[:2] + member.address.packed
+            links.create(member.interface, _HOST_MAC, DEVICE, mac, namespace, links.mtu_of_default_route())
+            inside = Address(DEVICE, str(member.address), str(GATEWAY), _HOST_MAC.hex())
+            self._helper.ask(Request(network=inside), namespace)
+        finally:
+            os.close(namespace)
+
+    def _connect(self, member: Member) -> None:
+        """The host's end. It has no address: nothing on this host can be spoken to over it."""
+        name, mac = member.interface, _HOST_MAC[:2] + member.address.packed
+        with asking("set up the link of", member.id), Netlink() as kernel:
+            for setting, value in (("ipv6/conf/{}/disable_ipv6", "1"), ("ipv4/conf/{}/rp_filter", "1")):
+                with suppress(FileNotFoundError):  # a kernel without IPv6
+                    (_SETTINGS / setting.format(name)).write_text(value)
+            index = links.index(name)
+            links.up(kernel, index, arp=False)
+            links.neighbour(kernel, index, member.address, mac)
+            links.host_route(kernel, index, member.address)
+            links.set_alias(kernel, index, _finished(member))
+
+    def _remove_parts(self, id: str) -> None:
+        links.delete(self._interface(id))
+        for name in _KINDS:
+            pins.drop(self._paths.network_pin(id, name))
+
+
+def _finished(member: Member) -> str:
+    """The alias of a link that is ready."""
+    return f"{member.id} {member.address}"
+
+
+def _only_ipv4(texts: Sequence[str]) -> list[IPv4Network]:
+    """Machines have no IPv6: nothing there is to be denied."""
+    return [network for text in texts if isinstance(network := ip_network(text, strict=False), IPv4Network)]
