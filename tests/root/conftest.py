@@ -21,6 +21,7 @@ from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
+from root.linux import Node
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test"))
@@ -174,6 +175,13 @@ def base_image() -> Images:
     images = Images(Paths(CACHE, CACHE, CACHE / "images"))
     images.ensure()
     return images
+
+
+@pytest.fixture
+def node(work: Path, base_image: Images) -> Iterator[Node]:
+    made = Node(work, CACHE / "images")
+    yield made
+    made.host.shut_down()
 
 
 Entry = tuple[str, dict[str, object], bytes]

@@ -157,8 +157,8 @@ class Start:
         while not is_there():
             if time.monotonic() > deadline:
                 log = self.place.directory / f"{name}.log"
-                raise Problem("not_ready", 500, f"The {name} is not ready after {patience_seconds:.0f} s. {self._said}".strip(),
-                              f"Look into {log}, then run `gpuaas up` again.")  # fmt: skip
+                message = f"The {name} is not ready after {patience_seconds:.0f} s. {self._said}".strip()
+                raise Problem("not_ready", 500, message, f"Look into {log}, then run `gpuaas up` again.")
             time.sleep(0.05)
 
     def _say(self, text: str) -> None:

@@ -133,7 +133,8 @@ def _set_env(environment: Mapping[str, str]) -> str:
     """One line: of several, sshd takes the first alone."""
     for name, value in environment.items():
         if any(char in '"\\' or not 32 <= ord(char) < 127 for char in name + value):
-            raise HostError("set", ascii(name), "it has characters that sshd's configuration cannot hold", transient=False)
+            cause = "it has characters that sshd's configuration cannot hold"
+            raise HostError("set", ascii(name), cause, transient=False)
     quoted = " ".join(f'"{name}={value}"' for name, value in environment.items())
     return f"SetEnv {quoted}\n" if quoted else ""
 

@@ -55,7 +55,7 @@ class Listeners:
 
 def _listen(id: str, port: int) -> socket.socket:
     both = socket.has_dualstack_ipv6()
-    family, anywhere = (socket.AF_INET6, "::") if both else (socket.AF_INET, "0.0.0.0")
+    family, anywhere = (socket.AF_INET6, "::") if both else (socket.AF_INET, "")
     try:
         return socket.create_server((anywhere, port), family=family, dualstack_ipv6=both, backlog=BACKLOG)
     except OSError as error:

@@ -84,4 +84,4 @@ def _enter(
     os.umask(0o022)
     os.setsid()
     apply(program)
-    os.execve(command[0], list(command[1:]), dict(environment))
+    os.execve(command[0], list(command[1:]), dict(environment))  # noqa: S606 no shell wanted

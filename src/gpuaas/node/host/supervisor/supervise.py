@@ -19,7 +19,7 @@ from gpuaas.node.host import kernel
 from gpuaas.node.host.cgroups.cgroup import Cgroup
 from gpuaas.node.host.cgroups.kill import kill, pids
 from gpuaas.node.host.cgroups.layout import Layout
-from gpuaas.node.host.supervisor import requests
+from gpuaas.node.host.supervisor import inside, requests
 from gpuaas.node.host.supervisor.plan import Plan, Started
 from gpuaas.node.host.supervisor.sessions import Session, Sessions
 
@@ -113,7 +113,7 @@ class Supervisor:
                     os.dup2(source, target)
                 os.closerange(3, 1 << 20)
                 os.umask(0o022)
-                os.execve(self._plan.runtime[0], self._plan.runtime, {"PATH": os.defpath, "LANG": "C.UTF-8"})
+                os.execve(self._plan.runtime[0], self._plan.runtime, inside.ENVIRONMENT)  # noqa: S606
             finally:
                 os._exit(127)
         code = _wait(child, self._plan.start_seconds)
