@@ -17,11 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
+from node.samples import ID, body
 from root.linux import Node
+from root.machines import Machine
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test"))
@@ -240,3 +243,11 @@ def inside(namespaces: Namespaces) -> Callable[..., subprocess.CompletedProcess[
         return subprocess.run(namespaces.command(id, [*switch, *command]), capture_output=True, text=True)
 
     return run
+
+
+@pytest.fixture
+def machine(paths: Paths, base_image: Images, namespaces: Namespaces) -> Iterator[Machine]:
+    """Ready to be started. Gone afterwards, whatever became of it."""
+    made = Machine(ID, body(FakeHost()), paths, base_image, namespaces)
+    yield made
+    made.remove()

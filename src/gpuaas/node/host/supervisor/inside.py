@@ -71,7 +71,7 @@ def _enter(
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     # Between entering and the program's start the machine's own root must not look into this process.
-    kernel.undumpable()
+    kernel.hide_from_tracers()
     kernel.setns(machine, _NAMESPACES)
     child = os.fork()  # only children are in the new pid namespace
     if child != 0:
