@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--image-store", metavar="DIRECTORY", help="Where base images are kept.")
 @click.option("--first/--no-first", "launch_first", default=True, help="Launch a machine called hello the first time.")
 @click.pass_obj
-def up(session: Session, state_dir: Path, launch_first: bool, **asked: Any) -> int:
+def up(session: Session, /, state_dir: Path, launch_first: bool, **asked: Any) -> int:
     """Start everything on this machine, sign in, and launch a first machine. Run it as often as you like."""
     place = Installation(state_dir)
     place.prepare()
@@ -80,9 +80,7 @@ def _register_key(client: "Client") -> None:
     output.note(f"added your SSH key {files[0]}")
 
 
-def _summary(
-    session: Session, place: Installation, settings: Settings, node: "NodeView", *, first: bool
-) -> None:
+def _summary(session: Session, place: Installation, settings: Settings, node: "NodeView", *, first: bool) -> None:
     administrator, url = place.administrator(), f"http://127.0.0.1:{settings.port}"
     if session.json:
         shown = {"password": administrator.password} if first else {}

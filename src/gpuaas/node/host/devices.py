@@ -1,7 +1,7 @@
 """Which GPUs an allocation holds: given out clean, reset for each start that is asked for, scrubbed when given back.
 
-    <state>/devices/<id>    what it holds
-    <state>/gpus/           marks: a GPU that a tenant could have written to is dirty until its scrub has succeeded
+<state>/devices/<id>    what it holds
+<state>/gpus/           marks: a GPU that a tenant could have written to is dirty until its scrub has succeeded
 """
 
 import threading

@@ -104,9 +104,7 @@ class LinuxHost:
         """Makes this host ready to take machines. Takes a minute the first time: the base image is built."""
         try:
             self._reason = "the node is being examined"
-            ready, reason = findings.ready(
-                doctor.check(self._config.paths, simulated_gpus=self._config.simulate_gpus)
-            )
+            ready, reason = findings.ready(doctor.check(self._config.paths, simulated_gpus=self._config.simulate_gpus))
             if ready:
                 self._reason = "the base image is being built"
                 image = self._images.ensure()
@@ -294,7 +292,6 @@ class LinuxHost:
         )
         binds = [
             ReadOnlyBind(str(own), tools.INSIDE),
-            ReadOnlyBind(str(own / "empty"), "/run/sshd"),
             ReadOnlyBind(str(live / "access"), access.INSIDE),
             *(ReadOnlyBind(str(source), target) for source, target in files.items()),
         ]

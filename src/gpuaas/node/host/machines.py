@@ -138,7 +138,8 @@ class Machines:
         for cgroup in (self._own_cgroup(id), self.cgroup(id)):
             kill(cgroup)
             cgroup.remove()
-        safepath.remove_tree(self._state, id)
+        if self._state.is_dir():
+            safepath.remove_tree(self._state, id)
         if live.is_dir():
             safepath.remove_tree(live, BUNDLE)
             for name in _FILES:

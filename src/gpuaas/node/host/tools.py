@@ -66,11 +66,10 @@ def _fill(place: Path, tree: Path) -> None:
         raise HostError("find", "catatonit", "it is not installed: apt-get install catatonit", transient=False)
     loader, libraries = closure(tree, "usr/sbin/sshd")
     (place / "lib").mkdir()
-    (place / "empty").mkdir()  # sshd's prison: something to be locked into
     copies = {"init": Path(first), "sshd": tree / "usr/sbin/sshd", "lib/loader": loader}
     copies |= {f"lib/{name}": path for name, path in libraries.items()}
     for name, source in copies.items():
         shutil.copyfile(source, place / name)
         (place / name).chmod(0o755)
-    for directory in (place / "lib", place / "empty", place):
+    for directory in (place / "lib", place):
         directory.chmod(0o755)

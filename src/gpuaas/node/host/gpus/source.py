@@ -17,9 +17,7 @@ LOOK_SECONDS = 20.0  # a vendor's library takes its time to answer
 
 
 class RealGpus:
-    def __init__(
-        self, commands: scrub.Commands | None = None, directories: Sequence[Path] = CDI_DIRECTORIES
-    ) -> None:
+    def __init__(self, commands: scrub.Commands | None = None, directories: Sequence[Path] = CDI_DIRECTORIES) -> None:
         self._commands = commands or scrub.Commands()
         self._directories = directories
         self._lock = threading.Lock()

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.dynamic import DynamicSection
 from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import InterpSegment
 
 from gpuaas.kit.errors import HostError
 
@@ -66,9 +68,10 @@ def _read(file: Path) -> tuple[str, list[str]]:
     try:
         with file.open("rb") as stream:
             elf = ELFFile(stream)
-            loaders = [segment.get_interp_name() for segment in elf.iter_segments("PT_INTERP")]
-            sections = [section for section in elf.iter_sections() if isinstance(section, DynamicSection)]
-            needed = [tag.needed for section in sections for tag in section.iter_tags("DT_NEEDED")]
+            loaders = [each.get_interp_name() for each in elf.iter_segments() if isinstance(each, InterpSegment)]
+            sections = [each for each in elf.iter_sections() if isinstance(each, DynamicSection)]
+            tags: list[Any] = [tag for section in sections for tag in section.iter_tags("DT_NEEDED")]
+            needed = [str(tag.needed) for tag in tags]
     except (OSError, ELFError) as error:
         raise HostError("read", file.name, f"it is not a program or library: {error}", transient=False) from error
     return (loaders or [""])[0], needed

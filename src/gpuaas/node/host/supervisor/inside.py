@@ -77,8 +77,8 @@ def _enter(
     if child != 0:
         os.write(tell, str(child).encode())
         os._exit(0)
-    for number, fd in enumerate(fds):
-        os.dup2(fd, number, inheritable=True)
+    for target, fd in enumerate(fds):
+        os.dup2(fd, target, inheritable=True)
     os.closerange(3, 1 << 20)
     os.chdir("/")
     os.umask(0o022)

@@ -143,6 +143,7 @@ class Supervisor:
             pass
         done = {"at": time.time(), "reason": reason, "status": status}
         (self._live / EXIT).write_bytes(msgspec.json.encode(done))
+        self._ended = True
 
     def _ask_to_end(self, grace_seconds: float) -> None:
         """A signal to everybody but the first process, whose end would be everybody's at once."""
@@ -178,18 +179,19 @@ class Supervisor:
     def _serve(self) -> None:
         lingering = bool(self._plan.adopt)
         self._reap()
-        while not self._ended:
+        while self._goes_on():
             for key, _ in self._selector.select(TIDY_SECONDS if lingering else None):
-                try:
-                    key.data()
-                except (OSError, HostError):
-                    traceback.print_exc()
-                if self._ended:
-                    return
+                if self._goes_on():
+                    try:
+                        key.data()
+                    except (OSError, HostError):
+                        traceback.print_exc()
             if self._told_to_end:
                 self._end("the node stops", GRACE_SECONDS, None)
-                return
             lingering = self._sessions.tidy() or (bool(self._plan.adopt) and self._sessions.present() > 0)
+
+    def _goes_on(self) -> bool:
+        return not self._ended
 
     def _on_connection(self) -> None:
         connection, peer = self._listener.accept()
@@ -239,7 +241,6 @@ class Supervisor:
         with suppress(ChildProcessError):
             status = os.waitstatus_to_exitcode(os.waitpid(self._first, 0)[1])
         self._end("the machine stopped", 0, status if status is not None else -1)
-        self._ended = True
 
     def _on_terminate(self, *_: object) -> None:
         self._told_to_end = True
@@ -269,7 +270,6 @@ class Supervisor:
                         return requests.Answer(error="too many connections are waiting to log in")
             case requests.Stop(reason, grace_seconds):
                 self._end(reason, grace_seconds, None)
-                self._ended = True
             case requests.Sessions():
                 pass
         return requests.Answer(sessions=self._sessions.present())
