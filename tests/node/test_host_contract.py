@@ -154,7 +154,7 @@ def test_nothing_exclusive_is_shared(host: Host) -> None:
     remove(host, OTHER_ID, spec)
     make(host, OTHER_ID, other)
     assert host.container(ID).running  # type: ignore[union-attr]
-    assert [scrub.clean for scrub in host.devices_remove(ID + "x", spec.slots[0].gpus)] == [False]
+    assert [scrub.clean for scrub in host.devices_remove("al-" + "c" * 16, spec.slots[0].gpus)] == [False]
 
 
 def test_an_unknown_gpu_is_refused_for_good(host: Host) -> None:
