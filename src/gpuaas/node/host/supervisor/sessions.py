@@ -34,6 +34,7 @@ class Session(Struct):
     pid: int  # of its sshd; 0 when that has ended
     fingerprint: str = ""
     user_id: str = ""
+    closed: bool = False  # what it left behind may still run
     log: bytes = b""
 
 
@@ -135,7 +136,8 @@ class Sessions:
         self._all.pop(session.name, None)
 
     def _closed(self, session: Session, reason: str) -> None:
-        if session.user_id:
+        if session.user_id and not session.closed:
+            session.closed = True
             news.put(self._news, self._plan.id, session.name, "session.closed", time.time(), {"reason": reason})
         self._save()
 
