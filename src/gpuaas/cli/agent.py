@@ -62,12 +62,14 @@ def run(**options: Any) -> None:
 
 @agent.command(cls=Command)
 @_node_options
-def clear(**options: Any) -> None:
+@click.pass_obj
+def clear(session: Session, /, **options: Any) -> None:
     """Stop every machine of this node and take its mounts, networks and cgroups away. Data stays."""
     from gpuaas.node.config import AgentConfig
     from gpuaas.node.main import clear_host
 
     clear_host(AgentConfig(server_url="http://localhost", **options))
+    output.json({"cleared": True}) if session.json else output.echo("This node is clear.")
 
 
 @agent.command(cls=Command)
