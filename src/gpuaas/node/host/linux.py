@@ -323,8 +323,9 @@ class LinuxHost:
         with self._choosing:
             records = {other: record for other in self._machines.ids() if (record := self._machines.record(other))}
             sets = {other: record.cpus for other, record in records.items()} | self._cpus
-            taken = [cpu for other, cpuset in sets.items() if other != id for cpu in cpus.own(cpuset)]
-            self._cpus[id] = cpus.choose(body.cpus, near, taken)
+            online = cpus.online()
+            taken = [cpu for other, cpuset in sets.items() if other != id for cpu in cpus.own(cpuset, online)]
+            self._cpus[id] = cpus.choose(body.cpus, near, taken, online)
         return Limits(
             cpus=min(body.cpus, os.cpu_count() or 1),
             cpuset=self._cpus[id],
