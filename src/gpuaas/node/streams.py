@@ -39,18 +39,19 @@ class Streams:
                 group.create_task(self._stream(await self.wanted.get()))
 
     async def _stream(self, dial: Dial) -> None:
-        self._open += 1
+        full = self._open >= MOST  # said over a stream of its own, so that the user hears it at once
+        self._open += not full
         try:
             with bound(allocation_id=dial.id):
-                await self._dialled(dial)
+                await self._dialled(dial, full)
         except (OSError, WebSocketException, ValueError) as error:
             log.info("a stream broke: %s", error or type(error).__name__)
         except Exception:
             log.exception("a stream failed")
         finally:
-            self._open -= 1
+            self._open -= not full
 
-    async def _dialled(self, dial: Dial) -> None:
+    async def _dialled(self, dial: Dial, full: bool) -> None:
         async with connect(
             self._address(dial),
             additional_headers={"Authorization": f"Bearer {dial.ticket}"},
@@ -60,12 +61,12 @@ class Streams:
             close_timeout=FLUSH_SECONDS,
             ping_timeout=None,  # the pong waits behind data that nobody reads
         ) as socket:
-            if self._open > MOST:
+            if full:
                 await socket.close(
                     *close(NODE_FAILED, f"The node carries {MOST} streams and takes no more; try later.")
                 )
-                return
-            await self._connected(socket, dial)
+            else:
+                await self._connected(socket, dial)
 
     async def _connected(self, socket: ClientConnection, dial: Dial) -> None:
         try:
