@@ -1,6 +1,7 @@
 """A stream of bytes to a machine's sshd, through the server. For whoever cannot reach the machine's node."""
 
 import ssl
+from contextlib import ExitStack
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -17,9 +18,10 @@ OPEN_SECONDS = 20.0
 class Stream:
     """One thread may send while another receives. A slow reader slows the machine down; nothing piles up here."""
 
-    def __init__(self, server: str, socket: ClientConnection) -> None:
+    def __init__(self, server: str, socket: ClientConnection, opened: ExitStack) -> None:
         self._server = server
         self._socket = socket
+        self._opened = opened
 
     def send(self, data: bytes) -> None:
         """Does nothing when the other side is gone: `receive` says how it ended."""
@@ -46,7 +48,7 @@ class Stream:
             raise Unreachable(self._server, "the stream was cut off") from closed
 
     def close(self) -> None:
-        self._socket.close()
+        self._opened.close()
 
     def _send(self, data: bytes) -> None:
         try:
@@ -67,16 +69,19 @@ def open_stream(transport: Transport, path: str) -> Stream:
     parts = urlsplit(transport.server)
     secure = parts.scheme == "https"
     address = f"{'wss' if secure else 'ws'}{transport.server.removeprefix(parts.scheme)}{path}"
+    opened = ExitStack()
     try:
-        socket = connect(
-            address,
-            ssl=ssl.create_default_context() if secure else None,
-            additional_headers=transport.authorization(),
-            compression=None,  # what ssh sends does not compress
-            max_size=MAX_FRAME_BYTES,
-            open_timeout=OPEN_SECONDS,
-            ping_timeout=None,  # the pong waits behind data that nobody reads
-            proxy=None if parts.hostname in LOOPBACK else True,
+        socket = opened.enter_context(
+            connect(
+                address,
+                ssl=ssl.create_default_context() if secure else None,
+                additional_headers=transport.authorization(),
+                compression=None,  # what ssh sends does not compress
+                max_size=MAX_FRAME_BYTES,
+                open_timeout=OPEN_SECONDS,
+                ping_timeout=None,  # the pong waits behind data that nobody reads
+                proxy=None if parts.hostname in LOOPBACK else True,
+            )
         )
     except InvalidStatus as refused:
         answer = refused.response
@@ -85,4 +90,4 @@ def open_stream(transport: Transport, path: str) -> Stream:
         ) from refused
     except (OSError, WebSocketException) as error:
         raise Unreachable(transport.server, str(error) or type(error).__name__) from error
-    return Stream(transport.server, socket)
+    return Stream(transport.server, socket, opened)

@@ -119,6 +119,7 @@ async def _refuse(socket: Socket, problem: Problem) -> None:
     try:
         for message in (start, body):
             await socket.send(message)  # type: ignore[arg-type]  # of an extension that Litestar does not know
+        await asyncio.sleep(0.01)  # uvicorn takes one that returns before its connection is gone for a bug of ours
     except GONE:
         log.debug("nobody waits for the refusal")
 
