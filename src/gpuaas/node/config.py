@@ -24,9 +24,13 @@ class AgentConfig:
 
     @property
     def link_url(self) -> str:
-        """The server's WebSocket base: ws for http, wss for https."""
-        scheme, _, rest = self.server_url.rstrip("/").partition("://")
-        schemes = {"http": "ws", "https": "wss"}
-        if scheme not in schemes or not rest:
-            raise ValueError(f"{self.server_url!r} is not the address of a server, like https://gpuaas.example.org")
-        return f"{schemes[scheme]}://{rest}"
+        return websocket_url(self.server_url)
+
+
+def websocket_url(server_url: str) -> str:
+    """A server's WebSocket base: ws for http, wss for https."""
+    scheme, _, rest = server_url.rstrip("/").partition("://")
+    schemes = {"http": "ws", "https": "wss"}
+    if scheme not in schemes or not rest:
+        raise ValueError(f"{server_url!r} is not the address of a server, like https://gpuaas.example.org")
+    return f"{schemes[scheme]}://{rest}"

@@ -30,8 +30,9 @@ from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
 from gpuaas.node.link import Link
 from gpuaas.node.runner import Runner
+from gpuaas.node.streams import Streams
 from gpuaas.node.work import observe, work
-from gpuaas.wire.node import LINK_PATH
+from gpuaas.wire.node import LINK_PATH, Dial
 
 log = logging.getLogger(__name__)
 
@@ -156,14 +157,19 @@ async def _serve(
         with contextlib.suppress(RuntimeError):  # a pass can outlive the loop
             loop.call_soon_threadsafe(changed)
 
+    def dial(frame: Dial) -> None:
+        loop.call_soon_threadsafe(streams.wanted.put_nowait, frame)  # the link runs in a thread of its own
+
     runner.on_change(changed_somewhere)
-    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__)
+    streams = Streams(runner.host, runner.journal.node_id or "", config.link_url)
+    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial)
     connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_prepared(prepare, runner, to_do)),
             group.create_task(observe(runner)),
             group.create_task(connection.keep()),
+            group.create_task(streams.keep()),
         ]
         await stop.wait()
         for task in tasks:

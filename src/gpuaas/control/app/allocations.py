@@ -89,6 +89,11 @@ def show(tx: Tx, caller: Caller, name: str) -> Allocation:
     return _find(tx, caller, "allocation.read", name, lock=False)
 
 
+def connectable(tx: Tx, caller: Caller, name: str) -> Allocation:
+    """One that the caller may open streams to, in whatever state it is."""
+    return _find(tx, caller, "allocation.connect", name, lock=False)
+
+
 def restart(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation, Operation]:
     allocation = _find(tx, caller, "allocation.restart", name, lock=True)
     _confirmed(allocation, confirm, "restart")

@@ -94,6 +94,10 @@ class Tx:
         """Tell listeners after the commit that there is something to look at. A hint: the truth is in the tables."""
         self.topics.add(topic)
 
+    def post(self, topic: str, message: str) -> None:
+        """Tell whoever reads the topic's mail, after the commit. Nothing is kept: for what is worth nothing later."""
+        self.topics.add(f"{topic} {message}")
+
     def expect_one_audit_entry(self) -> None:
         """A mutation that leaves none (or several) does not commit."""
         if len(self._audit) != 1:
