@@ -45,6 +45,7 @@ PERMISSIONS: dict[str, Permission] = {
     "allocation.plan": ANY_MEMBER,
     "allocation.launch": WORKERS,
     "allocation.restart": WORKERS,
+    "allocation.access": WORKERS,
     "allocation.release": WORKERS,
     "operation.read": ANY_MEMBER,
     "event.read": ANY_MEMBER,

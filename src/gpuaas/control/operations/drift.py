@@ -10,7 +10,6 @@ from gpuaas.control.operations import release
 from gpuaas.control.store import allocations, identity, operations, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
-from gpuaas.model.operation import MACHINE
 from gpuaas.wire.node import Holding
 
 log = logging.getLogger(__name__)
@@ -62,8 +61,7 @@ def _catch_up(tx: Tx, allocation: Allocation, holding: Holding) -> None:
     if body is not None:
         body = {**body, "restarts": max(body["restarts"], holding.restarts)}
     specs.write(tx, allocation.node_id, newer.id, newer.incarnation, newer.generation, body)
-    operation = operations.open_(tx, newer.id, MACHINE)
-    if operation:
+    for operation in operations.running(tx, newer.id):
         operations.set_phases(tx, operation, operation.phases, generation=newer.generation)
 
 

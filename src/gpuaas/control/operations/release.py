@@ -44,9 +44,12 @@ def reap(tx: Tx, allocation: Allocation, scrubs: list[dict[str, Any]]) -> None:
     claims.free(tx, allocation.id, scrubs)
     if allocation.state == "releasing":
         allocations.move(tx, allocation, "gone", reaped_at=tx.now, released_at=tx.now)
-        operation = operations.open_(tx, allocation.id, MACHINE)
-        if operation:
-            operations.end(tx, operation, "succeed", phases=done(operation.phases, RELEASE.last, tx.now.timestamp()))
+        for operation in operations.running(tx, allocation.id):
+            if operation.facet == MACHINE:
+                phases = done(operation.phases, RELEASE.last, tx.now.timestamp())
+                operations.end(tx, operation, "succeed", phases=phases)
+            else:
+                operations.end(tx, operation, "supersede", message="superseded by release")
     else:
         allocations.set_(tx, allocation, reaped_at=tx.now)
 
