@@ -41,6 +41,10 @@ def key(key: SshKey) -> api.KeyView:
     return api.KeyView(key.id, key.name, key.type, f"{key.type} {key.blob}", key.fingerprint, key.created_at)
 
 
+def machine_key(key: SshKey, owner: User) -> api.MachineKeyView:
+    return api.MachineKeyView(key.id, key.name, key.type, key.fingerprint, owner.id, owner.email)
+
+
 def offer(offer: Offer) -> api.OfferView:
     return api.OfferView(
         offer.id,
