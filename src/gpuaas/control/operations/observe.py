@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuaas.control.operations import bodies, release
+from gpuaas.control.operations import bodies, drift, release
 from gpuaas.control.store import allocations, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
@@ -118,6 +118,8 @@ def _gone(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condit
     body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
     if body is None:
         release.reap(tx, allocation, [msgspec.to_builtins(scrub) for scrub in condition.scrubs])
+    elif allocation.state == "provisioning":
+        drift.launch_anew(tx, allocation)
 
 
 MEANING: dict[str, Callable[[Tx, Allocation, Sequence[Operation], Condition], None]] = {
