@@ -100,6 +100,7 @@ class Agent:
         self.crash_in: int | None = None  # hook points until the agent dies
         self.interruptions: Counter[str] = Counter()  # how often the agent itself stopped a running machine
         self._was_running: dict[str, bool] = {}
+        self.host.clock = lambda: clock.now().timestamp()
         self.host.hook = self._hook
         self.disk.hook = self._disk_hook
         self.journal = Journal(self.disk, Ids(rng))

@@ -184,6 +184,7 @@ def settled(world: World) -> None:
         ).fetchone()
         bodies = cursor.execute("SELECT id, body FROM specs WHERE body IS NOT NULL").fetchall()
         keys = cursor.execute("SELECT id, fingerprint FROM ssh_keys").fetchall()
+        logins = cursor.execute("SELECT * FROM sessions").fetchall()
         poisoned = cursor.execute(
             "SELECT s.id FROM specs s JOIN allocations a ON a.id = s.id AND a.node_id = s.node_id"
             " WHERE a.state = 'failed' AND a.active_at IS NOT NULL AND s.body <> s.good"
@@ -205,6 +206,8 @@ def settled(world: World) -> None:
     )
     specs = {spec["id"]: spec["body"] for spec in bodies}
     _hosts_equal_store(world, rows, specs)
+    if world.restored == 0:  # what was told to a forgotten store is not told again
+        _logins_on_record(world, rows, logins)
     _keys_equal_store(world, rows, specs, {key["id"]: key["fingerprint"] for key in keys})
 
 
@@ -236,3 +239,18 @@ def _keys_equal_store(world: World, rows: dict[str, Row], specs: dict[str, Any],
             wanted = {key["fingerprint"] for key in specs[id]["keys"]}
             real = {key.fingerprint for key in hosts[row["node_id"]].keys[id]}
             expect(said == wanted == real, f"I5: {id} should let in {said}, its spec says {wanted}, its host {real}")
+
+
+def _logins_on_record(world: World, rows: dict[str, Row], logins: list[Row]) -> None:
+    """Who is on a machine is on record, with their name; who is not has left."""
+    for login in logins:
+        owner = rows[login["allocation_id"]]["owner_id"]
+        expect(login["user_id"] == owner and login["opened_at"] is not None, f"not all is known about {login}")
+    for agent in world.agents:
+        real = {(id, one.session) for id, many in agent.host.state.sessions.items() for one in many}
+        here = [login for login in logins if login["node_id"] == agent.journal.node_id]
+        known = {(login["allocation_id"], login["session"]) for login in here if login["closed_at"] is None}
+        expect(real == known, f"on {agent.name} are {sorted(real)}, on record {sorted(known)}")
+        for id, many in agent.host.state.sessions.items():
+            let_in = {key.fingerprint for key in agent.host.state.keys.get(id, [])}
+            expect({one.fingerprint for one in many} <= let_in, f"I5: somebody is on {id} whose key was taken away")

@@ -1,15 +1,17 @@
 """Who gets into a machine: the owner's keys on it, and the sessions that they opened."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from gpuaas.control.app.allocations import audited, chosen_keys, find, not_now, show
 from gpuaas.control.operations import access as changing
 from gpuaas.control.operations import bodies
-from gpuaas.control.store import allocations, identity, keys
+from gpuaas.control.store import allocations, identity, keys, logins
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, conflict
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller, SshKey, User
+from gpuaas.model.login import Login
 from gpuaas.model.operation import Operation
 
 
@@ -37,6 +39,13 @@ def set_keys(tx: Tx, caller: Caller, name: str, wanted: Sequence[str]) -> tuple[
     operation = changing.start(tx, allocation, [key.id for key in chosen])
     fingerprints = [key.fingerprint for key in chosen]
     return audited(tx, allocation, "allocation.access", operation, keys=fingerprints)
+
+
+def list_sessions(
+    tx: Tx, caller: Caller, name: str, after: tuple[datetime, str] | None, limit: int
+) -> list[tuple[Login, str | None]]:
+    """Who is and was logged in, newest first, each with the person's address."""
+    return logins.page(tx, show(tx, caller, name).id, after, limit)
 
 
 def _owner_left() -> Problem:

@@ -5,7 +5,7 @@ deliver -> (the node's steps, in reverse) -> free
 
 from typing import Any
 
-from gpuaas.control.store import allocations, claims, operations, slots, specs
+from gpuaas.control.store import allocations, claims, logins, operations, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.operation import MACHINE, RELEASE, Operation, done
@@ -42,6 +42,7 @@ def reap(tx: Tx, allocation: Allocation, scrubs: list[dict[str, Any]]) -> None:
         if bad and slot.state == "approved":
             slots.move(tx, slot, "quarantine", "scrub failed: " + "; ".join(bad))
     claims.free(tx, allocation.id, scrubs)
+    logins.machine_released(tx, allocation)
     if allocation.state == "releasing":
         allocations.move(tx, allocation, "gone", reaped_at=tx.now, released_at=tx.now)
         for operation in operations.running(tx, allocation.id):
