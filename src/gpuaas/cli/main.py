@@ -30,6 +30,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "ssh-config": Lazy("ssh_config:ssh_config", "Your machines as hosts of ssh, scp, rsync and editors."),
         "restart": Lazy("change:restart", "Restart a machine: same address, same host key, sessions end."),
         "release": Lazy("change:release", "Give a machine back; what is on its disk is lost."),
+        "access": Lazy("access:access", "Who gets into a machine, and who was there."),
         "offer": Lazy("offers:offer", "What can be launched."),
         "op": Lazy("operations:op", "Long changes and their phases."),
         "events": Lazy("events:events", "What happened in a project."),

@@ -46,6 +46,7 @@ PERMISSIONS: dict[str, Permission] = {
     "allocation.launch": WORKERS,
     "allocation.connect": WORKERS,
     "allocation.restart": WORKERS,
+    "allocation.access": WORKERS,
     "allocation.release": WORKERS,
     "operation.read": ANY_MEMBER,
     "event.read": ANY_MEMBER,
