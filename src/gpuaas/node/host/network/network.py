@@ -1,8 +1,8 @@
 """The network of each allocation: namespaces that outlive its container and the agent, one link, and what may pass.
 
 Made in this order, each part safe to make again: its name in the table, which claims the address and without which
-nothing passes; the pins of its namespaces; the link, with the machine's end set up; the host's end; and last the alias
-of the link, which says that all of this is done.
+nothing passes; the namespaces and the link, with the machine's end set up; their pins; the host's end; and last the
+alias of the link, which says that all of this is done.
 """
 
 import os
@@ -18,7 +18,7 @@ from gpuaas.node.host.mounts import pins
 from gpuaas.node.host.mounts.enter import Request
 from gpuaas.node.host.mounts.helper import Helper
 from gpuaas.node.host.network import connections, forwarding, links
-from gpuaas.node.host.network.inside import Address, Fresh
+from gpuaas.node.host.network.inside import Machine
 from gpuaas.node.host.network.members import Member
 from gpuaas.node.host.network.netlink import Netlink
 from gpuaas.node.host.network.resolvers import resolvers
@@ -68,15 +68,23 @@ class Network:
 
     def ensure(self, id: str, *, seat: int, uid_base: int, project_id: str, open_network: bool) -> None:
         member = self._member(id, seat, project_id, open_network)
-        self._table.add(member)
+        while not self._table.add(member):
+            self.remove(id)  # it had another seat
         if not self._pinned(id):
             self._remove_parts(id)  # half of it, or what a machine without pins has left
-            self._create_namespaces(id, uid_base)
-        if links.alias(member.interface) != _finished(member):
+            self._create(member, uid_base)
+        elif links.alias(member.interface) != _finished(member):
             self._create_link(member)
         self._connect(member)
 
     def remove(self, id: str) -> None:
+        member = self._table.find(id)
+        name = self._interface(id)
+        silent = links.counters(name) == (0, 0)
+        links.delete(name)
+        # While the table names it nobody else can have the address. Its connections are looked for among all: 10 ms.
+        if member is not None and not silent:
+            connections.forget(member.address)
         self._table.remove(id)
         self._remove_parts(id)
 
@@ -87,7 +95,7 @@ class Network:
         return sorted(id for id in pinned | linked | {each.id for each in self._table.members()} if is_id(id, id[:2]))
 
     def complete(self, id: str) -> bool:
-        member = next((each for each in self._table.members() if each.id == id), None)
+        member = self._table.find(id)
         if member is None or not self._pinned(id) or links.alias(member.interface) != _finished(member):
             return False
         with asking("find the way to", id), Netlink() as kernel:
@@ -145,38 +153,35 @@ class Network:
             raise HostError("open the namespaces of", id, "it has no network")
         return handle
 
-    def _create_namespaces(self, id: str, uid_base: int) -> None:
+    def _create(self, member: Member, uid_base: int) -> None:
+        """Namespaces with a link, then their pins: a crash before these leaves nothing."""
         pins.prepare(self._paths.networks)
-        _, handles = self._helper.ask(Request(network=Fresh(uid_base)), None)
+        _, handles = self._helper.ask(Request(network=_machine(member, uid_base)), None)
         try:
             for name, handle in zip(_KINDS, handles, strict=True):
-                pins.hold(self._paths.network_pin(id, name), handle)
+                pins.hold(self._paths.network_pin(member.id, name), handle)
         finally:
             for handle in handles:
                 os.close(handle)
 
     def _create_link(self, member: Member) -> None:
         links.delete(member.interface)
-        connections.forget(member.address)
         namespace = self._reopen(member.id, "net")
         try:
-            mac = _HOST_MAC[:2] + member.address.packed
-            links.create(member.interface, _HOST_MAC, DEVICE, mac, namespace, links.mtu_of_default_route())
-            inside = Address(DEVICE, str(member.address), str(GATEWAY), _HOST_MAC.hex())
-            self._helper.ask(Request(network=inside), namespace)
+            self._helper.ask(Request(network=_machine(member, 0)), namespace)
         finally:
             os.close(namespace)
 
     def _connect(self, member: Member) -> None:
         """The host's end. It has no address: nothing on this host can be spoken to over it."""
-        name, mac = member.interface, _HOST_MAC[:2] + member.address.packed
+        name = member.interface
         with asking("set up the link of", member.id), Netlink() as kernel:
             for setting, value in (("ipv6/conf/{}/disable_ipv6", "1"), ("ipv4/conf/{}/rp_filter", "1")):
                 with suppress(FileNotFoundError):  # a kernel without IPv6
                     (_SETTINGS / setting.format(name)).write_text(value)
             index = links.index(name)
             links.up(kernel, index, arp=False)
-            links.neighbour(kernel, index, member.address, mac)
+            links.neighbour(kernel, index, member.address, _mac(member))
             links.host_route(kernel, index, member.address)
             links.set_alias(kernel, index, _finished(member))
 
@@ -189,6 +194,23 @@ class Network:
 def _finished(member: Member) -> str:
     """The alias of a link that is ready."""
     return f"{member.id} {member.address}"
+
+
+def _mac(member: Member) -> bytes:
+    return _HOST_MAC[:2] + member.address.packed
+
+
+def _machine(member: Member, uid_base: int) -> Machine:
+    return Machine(
+        uid_base=uid_base,
+        interface=member.interface,
+        interface_mac=_HOST_MAC.hex(),
+        device=DEVICE,
+        device_mac=_mac(member).hex(),
+        address=str(member.address),
+        gateway=str(GATEWAY),
+        mtu=links.mtu_of_default_route(),
+    )
 
 
 def _only_ipv4(texts: Sequence[str]) -> list[IPv4Network]:

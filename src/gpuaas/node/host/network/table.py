@@ -51,12 +51,18 @@ class Table:
     def members(self) -> list[Member]:
         return [member for member in self._list("members", read_member) if member is not None]
 
-    def add(self, member: Member) -> None:
-        """What the table said about this id before is replaced in the same moment."""
+    def find(self, id: str) -> Member | None:
+        return next((member for member in self.members() if member.id == id), None)
+
+    def add(self, member: Member) -> bool:
+        """Answers whether it is in the table now: not while the same id has another address there."""
         with self._lock:
             present = self.members()
             refuse_taken(member, present)
+            if any(each.id == member.id and each.key != member.key for each in present):
+                return False
             self._become(member.id, present, [member, *(each for each in present if each.id != member.id)])
+        return True
 
     def remove(self, id: str) -> None:
         with self._lock:
