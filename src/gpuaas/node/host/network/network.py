@@ -67,8 +67,8 @@ class Network:
                 links.delete(name)
 
     def ensure(self, id: str, *, seat: int, uid_base: int, project_id: str, open_network: bool) -> None:
-        member = self._member(id, seat, project_id, open_network)
-        while not self._table.add(member):
+        member = self._member(id, seat, project_id)
+        while not self._table.add(member, open_network=open_network):
             self.remove(id)  # it had another seat
         if not self._pinned(id):
             self._remove_parts(id)  # half of it, or what a machine without pins has left
@@ -135,10 +135,10 @@ class Network:
         forwarding.set_back(self._paths.state / "network")
         pins.clear(self._paths.networks)
 
-    def _member(self, id: str, seat: int, project_id: str, open_network: bool) -> Member:
+    def _member(self, id: str, seat: int, project_id: str) -> Member:
         if not is_id(project_id, project_id[:2]):  # becomes part of a command to nft
             raise HostError("read", repr(project_id), "not the id of a project", transient=False)
-        return Member(id, self._interface(id), IPv4Address(self.address(seat)), project_id, open_network)
+        return Member(id, self._interface(id), IPv4Address(self.address(seat)), project_id)
 
     def _interface(self, id: str) -> str:
         self._paths.network_pin(id, "net")  # looks at the id
