@@ -6,6 +6,7 @@ alias of the link, which says that all of this is done.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, ip_network
@@ -21,13 +22,14 @@ from gpuaas.node.host.network import connections, forwarding, links
 from gpuaas.node.host.network.inside import Machine
 from gpuaas.node.host.network.members import Member
 from gpuaas.node.host.network.netlink import Netlink
-from gpuaas.node.host.network.resolvers import resolvers
+from gpuaas.node.host.network.resolvers import FILES, resolvers
 from gpuaas.node.host.network.table import Table
 from gpuaas.node.host.paths import Paths
 
 DEVICE = "eth0"  # in the machine
 GATEWAY = IPv4Address("169.254.1.1")  # nobody has it: it only names the other end of the link
 _NAME_LENGTH = 15
+_PREFIX, _TABLE = re.compile("[a-z][a-z0-9]{0,5}"), re.compile("[a-z][a-z0-9_]{0,30}")  # become parts of commands
 _HOST_MAC = bytes.fromhex("026770750001")
 _KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
 _SETTINGS = Path("/proc/sys/net")
@@ -48,11 +50,15 @@ class Network:
         interfaces: str = "gv",
         pool: str = "198.18.0.0/15",
         denied: Sequence[str] = (),
+        resolver_files: Sequence[Path] = FILES,
     ) -> None:
         """`denied`: networks and addresses that no machine may reach, such as the server's."""
+        if _PREFIX.fullmatch(interfaces) is None or _TABLE.fullmatch(name) is None:
+            raise HostError("name", f"{name} {interfaces}", "not names for a table and for links", transient=False)
         self._paths = paths
         self._helper = helper
         self._interfaces = interfaces
+        self._resolver_files = resolver_files
         self._pool = IPv4Network(pool)
         self._table = Table(name, interfaces, self._pool, _only_ipv4(denied))
 
@@ -125,7 +131,7 @@ class Network:
 
     def resolvers(self) -> list[str]:
         """For a machine's resolv.conf."""
-        return resolvers()
+        return resolvers(self._resolver_files)
 
     def clear(self) -> None:
         """Leaves the host as it was before `prepare`, unless a machine is left."""
