@@ -29,7 +29,7 @@ from gpuaas.node.host.paths import Paths
 DEVICE = "eth0"  # in the machine
 GATEWAY = IPv4Address("169.254.1.1")  # nobody has it: it only names the other end of the link
 _NAME_LENGTH = 15
-_PREFIX, _TABLE = re.compile("[a-z][a-z0-9]{0,5}"), re.compile("[a-z][a-z0-9_]{0,30}")  # become parts of commands
+_PREFIX, _TABLE = re.compile("[a-z][a-z0-9]{0,5}"), re.compile("[a-z][a-z0-9_-]{0,60}")  # become parts of commands
 _HOST_MAC = bytes.fromhex("026770750001")
 _KINDS = {"user": CLONE_NEWUSER, "net": CLONE_NEWNET}
 _SETTINGS = Path("/proc/sys/net")
