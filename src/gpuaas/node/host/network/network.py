@@ -57,6 +57,7 @@ class Network:
             raise HostError("name", f"{name} {interfaces}", "not names for a table and for links", transient=False)
         self._paths = paths
         self._helper = helper
+        self._name = name
         self._interfaces = interfaces
         self._resolver_files = resolver_files
         self._pool = IPv4Network(pool)
@@ -66,7 +67,7 @@ class Network:
         """Once at every start of the agent, before anything else."""
         pins.prepare(self._paths.networks)
         self._table.install(self.resolvers())
-        forwarding.switch_on(self._paths.state / "network")
+        forwarding.switch_on(self._name)
         # Without an alias: whoever made it died in between, and nothing says any more whose it is.
         for name, alias in links.named(self._interfaces).items():
             if not alias:
@@ -138,7 +139,7 @@ class Network:
         if self.ids():
             return
         self._table.delete()
-        forwarding.set_back(self._paths.state / "network")
+        forwarding.set_back(self._name)
         pins.clear(self._paths.networks)
 
     def _member(self, id: str, seat: int, project_id: str) -> Member:
