@@ -59,6 +59,7 @@ def look() -> dict[str, set[str]]:
         "network namespaces": set(_names("/run/netns")),
         "network links": set(_names("/sys/class/net")),
         "nft tables": {line for line in _lines("nft", "list", "tables") if PREFIX in line},
+        "forwarding": {_text(Path("/proc/sys/net/ipv4/ip_forward"))},
     }
 
 
