@@ -24,7 +24,7 @@ from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
 from node.samples import ID, body
 from root.linux import Node
-from root.machines import Machine
+from root.machines import UID_BASE, Machine
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test"))
@@ -249,6 +249,6 @@ def inside(namespaces: Namespaces) -> Callable[..., subprocess.CompletedProcess[
 @pytest.fixture
 def machine(paths: Paths, base_image: Images, namespaces: Namespaces) -> Iterator[Machine]:
     """Ready to be started. Gone afterwards, whatever became of it."""
-    made = Machine(ID, body(FakeHost()), paths, base_image, namespaces)
+    made = Machine(ID, body(FakeHost(), uid_base=UID_BASE), paths, base_image, namespaces)
     yield made
     made.remove()

@@ -39,6 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 # Variadic in C, and its arguments are unsigned long.
 _libc.prctl.argtypes = (ctypes.c_int, *(4 * [ctypes.c_ulong]))
+_libc.capset.restype = ctypes.c_int  # looked up now: its caller is in another's file system
 
 # Trying again does not help: the kernel cannot do it, or the request itself is wrong.
 _LASTING = {errno.ENOSYS, errno.ENODEV, errno.EPERM, errno.EOPNOTSUPP, errno.ELOOP, errno.ENOTDIR, errno.EINVAL}
