@@ -12,6 +12,7 @@ class AgentConfig:
     address: str = "127.0.0.1"  # where users reach the ports that this node publishes
     fake_gpus: str = "8xH100"  # simulated machine; see node/host/fake_gpus.py
     join_token: str = ""  # needed once
+    sample_seconds: float = 10.0  # between two looks at what machines use
 
     @property
     def link_url(self) -> str:
