@@ -18,7 +18,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
-from gpuaas.control.http import allocations, history, identity, nodes, openapi
+from gpuaas.control.http import allocations, history, identity, metrics, nodes, openapi, prometheus
 from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.store import migrate
@@ -89,9 +89,14 @@ def build(
     sockets: Sequence[Any] = (),
     lifespan: Sequence[Callable[[Litestar], AbstractAsyncContextManager[None]]] = (),
 ) -> Litestar:
-    routes = [*identity.ROUTES, *allocations.ROUTES, *history.ROUTES, *nodes.ROUTES]
+    routes = [*identity.ROUTES, *allocations.ROUTES, *history.ROUTES, *metrics.ROUTES, *nodes.ROUTES]
     app = Litestar(
-        route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[document, *routes, *sockets])],
+        route_handlers=[
+            healthz,
+            readyz,
+            prometheus.scrape,
+            Router(PREFIX, route_handlers=[document, *routes, *sockets]),
+        ],
         state=State({"store": store, "wakes": wakes}),
         exception_handlers=HANDLERS,
         request_class=StrictRequest,
