@@ -26,6 +26,8 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "plan": Lazy("launch:plan", "Say whether a launch would fit right now, and why not."),
         "ls": Lazy("allocations:ls", "List machines."),
         "show": Lazy("allocations:show", "Show one machine."),
+        "top": Lazy("top:top", "What your machines use and how they are, live."),
+        "health": Lazy("health:health", "How one machine is, and why."),
         "restart": Lazy("change:restart", "Restart a machine: same address, same host key, sessions end."),
         "release": Lazy("change:release", "Give a machine back; what is on its disk is lost."),
         "offer": Lazy("offers:offer", "What can be launched."),

@@ -28,6 +28,7 @@ from gpuaas.wire.api import (
     UserView,
     Whoami,
 )
+from gpuaas.wire.metrics import FindingView, GpuUseView, HealthView, MetricsView, UseView
 
 __all__ = [
     "AllocationView",
@@ -37,12 +38,16 @@ __all__ = [
     "Endpoint",
     "EventView",
     "FailureView",
+    "FindingView",
+    "GpuUseView",
     "Health",
+    "HealthView",
     "IssuedToken",
     "JoinToken",
     "KeyView",
     "Launched",
     "MemberView",
+    "MetricsView",
     "NewOffer",
     "NodeView",
     "OfferView",
@@ -54,6 +59,7 @@ __all__ = [
     "ReasonView",
     "SlotView",
     "TokenView",
+    "UseView",
     "UserView",
     "Whoami",
 ]
