@@ -28,8 +28,9 @@ def reconcile(tx: Tx, node: Node, inventory: Inventory) -> None:
     for proposal in wanted.values():
         if proposal.name not in current:
             _propose(tx, node, proposal, models)
-    for slot in slots.slots(tx, node.id):
-        _set_aside_if_unwell(tx, slot, troubles)
+    if troubles:
+        for slot in slots.slots(tx, node.id):
+            _set_aside_if_unwell(tx, slot, troubles)
 
 
 def _same(slot: Slot, proposal: SlotProposal) -> bool:
