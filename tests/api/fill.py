@@ -25,7 +25,7 @@ OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "g
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
 NOT_A_NAME = "no such"
 PASSWORD = "correct horse battery"
-HARMLESS = {"limit", "cursor", "all", "object", "after"}
+HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step"}
 SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node")
 
 _numbers = count()

@@ -29,6 +29,8 @@ from gpuaas.wire.node import (
     Hello,
     Holdings,
     Report,
+    Sample,
+    Samples,
     Spec,
     Specs,
     Welcome,
@@ -45,6 +47,7 @@ class TinyServer:
         self.specs: list[Spec] = []
         self.hellos: list[Hello] = []
         self.conditions: dict[str, Condition] = {}
+        self.samples: list[Sample] = []
         self.changed = asyncio.Condition()
         self.sockets: list[ServerConnection] = []
         self.url = ""
@@ -70,6 +73,8 @@ class TinyServer:
             if isinstance(frame, Hello):
                 self.hellos.append(frame)
                 await self._send(socket, Welcome(STORE, len(self.hellos), frame.store_id == STORE, 30))
+            elif isinstance(frame, Samples):
+                self.samples += frame.samples
             else:
                 await self._send(socket, Ack(frame.seq, 30 if isinstance(frame, Heartbeat) else 0))
                 if isinstance(frame, Heartbeat) and socket not in self.sockets:
@@ -91,8 +96,8 @@ class TinyServer:
 class Process:
     """The agent on a real directory. `host` is given from outside, as a machine outlives its agent."""
 
-    def __init__(self, server: TinyServer, directory: Path, host: FakeHost) -> None:
-        self.config = AgentConfig(server.url, directory, "one", host="modelled")
+    def __init__(self, server: TinyServer, directory: Path, host: FakeHost, sample_seconds: float = 10.0) -> None:
+        self.config = AgentConfig(server.url, directory, "one", sample_seconds=sample_seconds, host="modelled")
         self.stop = asyncio.Event()
         self.disk = FileDisk(directory)
         self.task = asyncio.create_task(run(self.config, host, self.disk, self.stop))

@@ -147,5 +147,40 @@ def issued(secret: str) -> dict[str, Any]:
     return {"token": {**token, "last_used_at": None}, "secret": secret}
 
 
+def use(**more: Any) -> dict[str, Any]:
+    gpu = {"gpu": "GPU-1", "busy_percent": 96.4, "memory_used_mib": 40960, "memory_mib": 81920}
+    return {
+        "at": AT,
+        "cpus_used": 2.0,
+        "cpu_percent": 12.5,
+        "memory_bytes": 3 * 2**30,
+        "memory_limit_bytes": 128 * 2**30,
+        "processes": 7,
+        "sessions": 2,
+        "oom_kills": 0,
+        "disk_read_bytes_per_second": None,
+        "disk_written_bytes_per_second": None,
+        "disk_used_bytes": None,
+        "disk_limit_bytes": None,
+        "network_received_bytes_per_second": 300_000.0,
+        "network_sent_bytes_per_second": 0.0,
+        "gpus": [{**gpu, "temperature_celsius": 61.0, "power_watts": 500.0, "trouble": ""}],
+        **more,
+    }
+
+
+def health(name: str = "train-1", status: str = "healthy", **more: Any) -> dict[str, Any]:
+    return {
+        "allocation_id": "al-aaaaaaaaaaaaaaaa",
+        "name": name,
+        "project_id": "pj-aaaaaaaaaaaaaaaa",
+        "state": "active",
+        "status": status,
+        "findings": [],
+        "use": use(),
+        **more,
+    }
+
+
 def page(*items: Any, next_cursor: str | None = None) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": next_cursor}

@@ -1,6 +1,7 @@
 """Pages, streams and waiting."""
 
 import json
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -157,3 +158,16 @@ def test_import_is_cheap() -> None:
     program = "import gpuaas, sys; print('httpx' in sys.modules); gpuaas.Client; print('httpx' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["False", "True"]
+
+
+def test_what_a_machine_uses_and_how_it_is(server: Playback, client: Client) -> None:
+    machine = "/api/v1/allocations/train-1"
+    curve = {"allocation_id": "al-x", "since": samples.AT, "step_seconds": 60, "points": [samples.use()]}
+    server.on("GET", f"{machine}/metrics", Answer(200, curve))
+    server.on("GET", f"{machine}/health", Answer(200, samples.health(status="degraded")))
+    server.on("GET", "/api/v1/allocation-health", Answer(200, samples.page(samples.health(), samples.health())))
+    found = client.allocations.metrics("train-1", since=datetime(2030, 1, 1, tzinfo=UTC), step_seconds=60)
+    assert found.points[0].gpus[0].busy_percent == 96.4
+    assert server.asked[0].query == "since=2030-01-01T00%3A00%3A00%2B00%3A00&step=60"
+    assert client.allocations.health("train-1").status == "degraded"
+    assert len(list(client.allocations.health_of_all("research"))) == 2

@@ -23,6 +23,7 @@ from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.ids import Ids
 from gpuaas.node.host.faults import Crash
+from gpuaas.node.sampling import samples
 from gpuaas.wire.node import Challenge, Fenced, Heartbeat, Hello, from_agent, from_server
 
 from .actors import Agent, Client, Pool, Request, Server, carry_out
@@ -47,6 +48,7 @@ class Limits:
     switching: float = 0.05
     lost_answers: float = 0.1
     lost_wakes: float = 0.1
+    measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
 class World:
@@ -122,6 +124,7 @@ class World:
     def close(self) -> None:
         for type, many in self.monitor.execute("SELECT type, count(*) FROM events GROUP BY type").fetchall():
             self.counts[type] += many
+        self.counts["samples"] += self.monitor.execute("SELECT count(*) FROM samples").fetchall()[0][0]
         for server in self.servers:
             if server.alive:
                 server.stop()
@@ -226,6 +229,8 @@ class World:
                 can.append((3, f"{agent.name} connects", partial(self.connect, agent)))
         else:
             can.append((4, f"{agent.name} polls", partial(self.poll, agent, connection)))
+            if self.limits.measured:
+                can.append((4, f"{agent.name} measures", partial(self.measure, agent)))
             if connection.to_agent:
                 can.append((12, f"{agent.name} hears", partial(self.hear, agent, connection)))
             if connection.to_server and not connection.busy:
@@ -270,6 +275,9 @@ class World:
     def poll(self, agent: Agent, connection: Connection) -> None:
         self._guard(agent, lambda: connection.up(agent.link.poll()))
         self._hang_up_if_broken(agent)
+
+    def measure(self, agent: Agent) -> None:
+        agent.link.sampled(samples(agent.runner))
 
     def hear(self, agent: Agent, connection: Connection) -> None:
         frame = from_server(connection.to_agent.pop(0))

@@ -28,6 +28,8 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "show": Lazy("allocations:show", "Show one machine."),
         "ssh": Lazy("ssh:ssh", "ssh into a machine, directly or through the server."),
         "ssh-config": Lazy("ssh_config:ssh_config", "Your machines as hosts of ssh, scp, rsync and editors."),
+        "top": Lazy("top:top", "What your machines use and how they are, live."),
+        "health": Lazy("health:health", "How one machine is, and why."),
         "restart": Lazy("change:restart", "Restart a machine: same address, same host key, sessions end."),
         "release": Lazy("change:release", "Give a machine back; what is on its disk is lost."),
         "access": Lazy("access:access", "Who gets into a machine, and who was there."),

@@ -69,6 +69,7 @@ PERMISSIONS: dict[str, Permission] = {
     "node.read": OPERATORS,
     "node.write": OPERATORS,
     "platform.audit": _platform(PLATFORM_ADMIN),
+    "platform.metrics": OPERATORS,
     "login": PUBLIC,
     "node.join": PUBLIC,
     "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own

@@ -13,6 +13,7 @@ class AgentConfig:
     simulate_gpus: str = ""  # such as 8xH100; empty: the GPUs that are there
     join_token: str = ""  # needed once
     host: str = "linux"  # or modelled: a machine that is only data
+    sample_seconds: float = 10.0  # between two looks at what machines use
     # Everything below has another value for a second agent on the same machine.
     run_dir: Path = Path("/run/gpuaas")
     prefix: str = "gpuaas"  # of cgroups and of the nft table

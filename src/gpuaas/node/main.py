@@ -30,6 +30,7 @@ from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
 from gpuaas.node.link import Link
 from gpuaas.node.runner import Runner
+from gpuaas.node.sampling import keep_sampling
 from gpuaas.node.streams import Streams
 from gpuaas.node.work import observe, work
 from gpuaas.wire.node import LINK_PATH, Dial
@@ -170,6 +171,7 @@ async def _serve(
             group.create_task(observe(runner)),
             group.create_task(connection.keep()),
             group.create_task(streams.keep()),
+            group.create_task(keep_sampling(runner, link, config.sample_seconds, to_say.set)),
         ]
         await stop.wait()
         for task in tasks:

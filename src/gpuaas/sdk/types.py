@@ -30,6 +30,7 @@ from gpuaas.wire.api import (
     UserView,
     Whoami,
 )
+from gpuaas.wire.metrics import FindingView, GpuUseView, HealthView, MetricsView, UseView
 
 __all__ = [
     "AllocationView",
@@ -39,13 +40,17 @@ __all__ = [
     "Endpoint",
     "EventView",
     "FailureView",
+    "FindingView",
+    "GpuUseView",
     "Health",
+    "HealthView",
     "IssuedToken",
     "JoinToken",
     "KeyView",
     "Launched",
     "MachineKeyView",
     "MemberView",
+    "MetricsView",
     "NewOffer",
     "NodeView",
     "OfferView",
@@ -58,6 +63,7 @@ __all__ = [
     "SessionView",
     "SlotView",
     "TokenView",
+    "UseView",
     "UserView",
     "Whoami",
 ]

@@ -18,7 +18,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
-from gpuaas.control.http import allocations, history, identity, machine_access, nodes, openapi
+from gpuaas.control.http import allocations, history, identity, machine_access, metrics, nodes, openapi, prometheus
 from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.http.streams import routes as streams
@@ -91,10 +91,15 @@ def build(
     lifespan: Sequence[Callable[[Litestar], AbstractAsyncContextManager[None]]] = (),
     advertise_url: str = "",
 ) -> Litestar:
-    of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *streams.ROUTES]
+    of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     routes = [*identity.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
     app = Litestar(
-        route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[document, *routes, *sockets])],
+        route_handlers=[
+            healthz,
+            readyz,
+            prometheus.scrape,
+            Router(PREFIX, route_handlers=[document, *routes, *sockets]),
+        ],
         state=State({"store": store, "wakes": wakes, "streams": streams.Streams(advertise_url)}),
         exception_handlers=HANDLERS,
         request_class=StrictRequest,

@@ -66,6 +66,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "MachineKeys": {"keys": ["laptop"]},
     "NewJoinToken": {"approve_slots": True, "lifetime_seconds": 3600},
     "ApproveSlots": {"slots": ["gpu0"]},
+    "HealthView": {
+        "allocation_id": "al-h4xk2q7wnd3mzy5c",
+        "name": "train-1",
+        "project_id": "pj-h4xk2q7wnd3mzy5c",
+        "state": "active",
+        "status": "degraded",
+        "findings": [{"code": "memory_near_limit", "level": "degraded", "message": "It uses 97 % of its memory."}],
+        "use": None,
+    },
 }
 
 

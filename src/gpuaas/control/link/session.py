@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpuaas.control.app.nodes import signed_by
-from gpuaas.control.link import inventory, logins
+from gpuaas.control.link import inventory, logins, samples
 from gpuaas.control.operations import drift
 from gpuaas.control.operations.observe import observe
 from gpuaas.control.store import allocations, events, nodes, specs, stores
@@ -26,6 +26,7 @@ from gpuaas.wire.node import (
     Hello,
     Holdings,
     Report,
+    Samples,
     Spec,
     Specs,
     Welcome,
@@ -69,7 +70,7 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
     return Session(node.id, epoch, hello.journal_incarnation), Welcome(store_id, epoch, synced, LEASE_SECONDS)
 
 
-def receive(tx: Tx, session: Session, frame: Holdings | Report | Heartbeat) -> list[FromServer]:
+def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heartbeat) -> list[FromServer]:
     if isinstance(frame, Report):
         # Facts happened, whoever is fenced: they are recorded before anything else is looked at.
         _hold(tx, frame)
@@ -87,6 +88,9 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Heartbeat) -> l
             return _holdings(tx, node, frame)
         case Report():
             return _report(tx, node, frame)
+        case Samples():
+            samples.take(tx, node, frame.samples)
+            return []
 
 
 def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -455,4 +456,31 @@ sessions = Table(
     CheckConstraint("(closed_at IS NULL) = (close_reason IS NULL)", name="closed_for_a_reason"),
     CheckConstraint("opened_at IS NOT NULL OR closed_at IS NOT NULL", name="opened_or_closed"),
     Index("ix_sessions_allocation", "allocation_id", "heard_at", "session"),
+)
+
+# What machines use, as totals since their start. The first one of a minute is kept for a day, the others for an hour.
+samples = Table(
+    "samples",
+    metadata,
+    Column("allocation_id", Text, ForeignKey("allocations.id"), primary_key=True),
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("first_of_minute", Boolean, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("cpu_seconds", Double, nullable=False),
+    Column("cpus", Double, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("memory_limit_bytes", BigInteger, nullable=False),
+    Column("processes", BigInteger, nullable=False),
+    Column("sessions", BigInteger, nullable=False),
+    Column("oom_kills", BigInteger, nullable=False),
+    Column("disk_read_bytes", BigInteger, nullable=False),
+    Column("disk_written_bytes", BigInteger, nullable=False),
+    Column("disk_used_bytes", BigInteger),
+    Column("disk_limit_bytes", BigInteger),
+    Column("network_received_bytes", BigInteger, nullable=False),
+    Column("network_sent_bytes", BigInteger, nullable=False),
+    Column("gpus", JSONB, nullable=False),
+    # Disjoint, each for one of the two deletions that the sweep makes.
+    Index("ix_samples_kept", "at", postgresql_where=text("first_of_minute")),
+    Index("ix_samples_thinned", "at", postgresql_where=text("NOT first_of_minute")),
 )
