@@ -187,9 +187,11 @@ def renameat2(old_fd: int, old: str, new_fd: int, new: str, flags: int) -> None:
     _checked(_libc.renameat2(old_fd, _text(old), new_fd, _text(new), flags))
 
 
-def die_with_parent(signal_number: int) -> None:
+def die_with_parent(signal_number: int, parent: int) -> None:
     """Only for the child of a process with one thread: the kernel means the thread that forked."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the kernel knew that we care
 
 
 def outlive_parent() -> None:

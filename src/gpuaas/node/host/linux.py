@@ -173,6 +173,7 @@ class LinuxHost:
         return [Present(id, frozenset(parts[id])) for id in sorted(parts)]
 
     def rootfs_ensure(self, id: str, body: AllocationBody) -> None:
+        self._end_half_started(id)
         self._rootfs.ensure(id, body)
 
     def rootfs_remove(self, id: str) -> None:
@@ -219,6 +220,7 @@ class LinuxHost:
 
     def container_start(self, id: str, body: AllocationBody) -> None:
         self._idle("container_start", id)
+        self._end_half_started(id)
         lacking = {"rootfs", "devices", "network", "access"} - self._parts(id)
         if lacking:
             raise HostError("container_start", id, f"there is no {', '.join(sorted(lacking))}")
@@ -360,6 +362,11 @@ class LinuxHost:
             for directory in (live / "tools", live):
                 with suppress(OSError):  # other parts of the machine keep things there too
                     directory.rmdir()
+
+    def _end_half_started(self, id: str) -> None:
+        """What an agent had begun to start when it was killed: it is not on record, but runs, and has the port."""
+        if self._machines.record(id) is None and id in self._machines.ids():
+            self._machines.stop(id, "its start was cut off", 0)
 
     def _idle(self, verb: str, id: str) -> None:
         machine = self.container(id)

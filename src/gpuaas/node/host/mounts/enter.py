@@ -75,20 +75,21 @@ def main() -> None:
 
 
 def _loop(control: socket.socket, older: int) -> None:
+    me = os.getpid()
     while True:
         message, fds, _, _ = socket.recv_fds(control, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         if os.fork() == 0:
             control.close()
-            _child(fds, older)
+            _child(fds, older, me)
         for fd in fds:
             os.close(fd)
 
 
-def _child(fds: list[int], older: int) -> None:
+def _child(fds: list[int], older: int, parent: int) -> None:
     try:
-        kernel.die_with_parent(signal.SIGKILL)
+        kernel.die_with_parent(signal.SIGKILL, parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with socket.socket(fileno=fds[0]) as caller:
             request = msgspec.json.decode(_read_all(caller), type=Request)

@@ -48,7 +48,6 @@ def supervise(
 
 def _settle(plan: Plan, layout: Layout) -> None:
     os.setsid()
-    kernel.outlive_parent()
     kernel.become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -61,6 +60,7 @@ def _settle(plan: Plan, layout: Layout) -> None:
     own = Cgroup(layout, plan.own_cgroup)
     own.ensure()
     own.join(os.getpid())
+    kernel.outlive_parent()  # from here on it can be found and ended by its cgroup
 
 
 class Supervisor:
@@ -101,11 +101,12 @@ class Supervisor:
     def _start(self, mount_namespace: int) -> int:
         """Runs the OCI runtime in the allocation's mount namespace; its orphans become children of this process."""
         log = self._live / "runtime.log"
+        me = os.getpid()
         child = os.fork()
         if child == 0:
             try:
                 os.setsid()
-                kernel.die_with_parent(signal.SIGKILL)
+                kernel.die_with_parent(signal.SIGKILL, me)
                 kernel.setns(mount_namespace, kernel.CLONE_NEWNS)
                 fd = os.open(log, _OPEN, 0o600)
                 null = os.open(os.devnull, os.O_RDWR)
