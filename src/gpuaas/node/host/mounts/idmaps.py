@@ -47,13 +47,17 @@ def _fresh(uid_base: int, count: int, kinds: dict[str, int]) -> list[int]:
 
 
 def processes(uid_base: int, count: int = IDS_PER_RANGE) -> list[int]:
-    """Every process with a user id of the range. (The owner of /proc/<pid> is root for whatever was setuid.)"""
+    """Every process with a user id of the range. (The owner of /proc/<pid> is root for whatever was setuid.)
+
+    Without those that have ended and wait for their parent to notice: they hold nothing any more.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError), open(f"/proc/{name}/status", "rb") as file:
-                ids = next((line.split()[1:] for line in file if line.startswith(b"Uid:")), [])
-                if any(uid_base <= int(id) < uid_base + count for id in ids):
+                fields = {key: rest.split() for key, _, rest in (line.partition(b":") for line in file)}
+                owned = any(uid_base <= int(id) < uid_base + count for id in fields.get(b"Uid", []))
+                if owned and fields[b"State"][0] not in (b"Z", b"X"):
                     found.append(int(name))
     return found
 
