@@ -109,10 +109,16 @@ class Tenant:
         self.host.rootfs_remove(self.id)
         return scrubs
 
+    def plant(self, script: str) -> None:
+        """As root of the host, on the tree of a machine that does not run: what no tenant can do while it does."""
+        pin = self.node.config.paths.pin(self.id)
+        words = ["nsenter", f"--mount={pin}", "sh", "-euc", f"cd '{self.live}/rootfs'; {script}"]
+        subprocess.run(words, check=True, timeout=60)
+
     # what people do
 
     def command(self, *words: str, by: Person | None = None) -> list[str]:
-        """Options of ssh first, then a destination of its own or what `destination` says, then the command."""
+        """Options of ssh first, then the destination, then the command."""
         who = by or self.people[0]
         options = ["-i", str(who.file), "-p", str(self.body.ssh_port), "-o", f"UserKnownHostsFile={self._known}"]
         return [*SSH, *options, *words]

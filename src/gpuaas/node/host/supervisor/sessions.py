@@ -122,7 +122,8 @@ class Sessions:
     def keys_changed(self) -> int:
         """Ends the sessions whose key is not listed any more, or is somebody else's now, and what they started."""
         listed = self._keys()
-        gone = [each for each in self._all.values() if each.fingerprint and listed.get(each.fingerprint) != each.user_id]
+        named = [each for each in self._all.values() if each.fingerprint]
+        gone = [each for each in named if listed.get(each.fingerprint) != each.user_id]
         for session in gone:
             self._end(session, "the key was taken away")
         return len(gone)
