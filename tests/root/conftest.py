@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -102,10 +103,17 @@ def _subreaper() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-@pytest.fixture(autouse=True)
-def clean_machine(_subreaper: None) -> Iterator[None]:
+@contextmanager
+def alone() -> Iterator[None]:
+    """Nobody else's test makes or checks anything meanwhile."""
     with open(Path(tempfile.gettempdir()) / "gpuaas-root-tests.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def clean_machine(_subreaper: None) -> Iterator[None]:
+    with alone():
         before, running = look(), processes()
         yield
         if more := left(before, running):
@@ -148,6 +156,10 @@ def work() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="gpuaas-root-"))
     path.chmod(0o711)
     yield path
+    erase(path)
+
+
+def erase(path: Path) -> None:
     mounted = [each.target for each in mounts.mounts() if each.target.startswith(f"{path}/")]
     for target in reversed(mounted):
         mounts.unmount(Path(target), lazy=True)

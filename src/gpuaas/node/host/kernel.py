@@ -204,6 +204,14 @@ def become_subreaper() -> None:
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
+def name_process(text: str) -> None:
+    """What everybody sees as its command line, in place of how it was started. What does not fit is cut off."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    ctypes.memmove(start, _text(text)[: end - start - 1].ljust(end - start, b"\0"), end - start)
+
+
 def hide_from_tracers() -> None:
     """Until the next execve, nobody may look into this process who could not do so to any on the host."""
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))

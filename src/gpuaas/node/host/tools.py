@@ -5,7 +5,6 @@ and they are not loaded from a tree that a tenant can write. The file system of 
 """
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +18,11 @@ from gpuaas.node.host.paths import Paths
 INSIDE = "/run/gpuaas/tools"
 INIT = ("init", "-P")  # waits for whatever is left behind by others, and for nothing else
 _READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
+# Whoever may not read a program may not look into a process that runs it either, nor hold it up or write to its log,
+# and that is everybody in a machine: what sshd says about who came is true (`supervisor.sessions`).
+_UNREADABLE = 0o111
+# Files of the tenant's that decide what is loaded into sshd, or run by it before anybody has shown a key.
+_DECIDING = ("ld.so.preload", "ld.so.cache", "nsswitch.conf", "hosts.allow", "hosts.deny")
 _INITS = ("/usr/bin/catatonit", "/usr/libexec/podman/catatonit", "/usr/libexec/catatonit/catatonit")
 
 
@@ -69,7 +73,15 @@ def _fill(place: Path, tree: Path) -> None:
     copies = {"init": Path(first), "sshd": tree / "usr/sbin/sshd", "lib/loader": loader}
     copies |= {f"lib/{name}": path for name, path in libraries.items()}
     for name, source in copies.items():
-        shutil.copyfile(source, place / name)
-        (place / name).chmod(0o755)
+        (place / name).write_bytes(_without_tenants_say(source.read_bytes()))
+        (place / name).chmod(_UNREADABLE if name in ("init", "lib/loader") else 0o755)
     for directory in (place / "lib", place):
         directory.chmod(0o755)
+
+
+def _without_tenants_say(program: bytes) -> bytes:
+    """The program with paths of the same length in which nobody can make a file, in place of the deciding ones."""
+    for name in _DECIDING:
+        path = f"/etc/{name}\0".encode()
+        program = program.replace(path, path.replace(b"/etc/", b"/proc/")[: len(path) - 1] + b"\0")
+    return program

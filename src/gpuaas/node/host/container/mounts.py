@@ -28,6 +28,8 @@ def mounts(boot: Boot) -> list[dict[str, Any]]:
         _mount("/run", "tmpfs", "nosuid", "nodev", "mode=755", f"size={_RUN_BYTES}"),
         _mount("/run/lock", "tmpfs", *_SAFE, "mode=1777", f"size={_LOCK_BYTES}"),
         _mount("/run/sshd", "tmpfs", *_SAFE, "ro", "mode=755", "size=4096"),  # where sshd locks itself in
+        # A directory of /run could be renamed, and another put in its place, with another sshd and other keys.
+        _mount("/run/gpuaas", "tmpfs", *_SAFE, "ro", "mode=755", "size=4096"),
         *(_bind(each.source, each.target, _READ_ONLY) for each in boot.binds),
         *(_bind(each.source, each.target, _VIEW) for each in boot.views),
         *(each | {"options": _without_suid(each["options"])} for each in boot.gpus.mounts),

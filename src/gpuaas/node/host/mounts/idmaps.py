@@ -47,7 +47,10 @@ def _fresh(uid_base: int, count: int, kinds: dict[str, int]) -> list[int]:
 
 
 def processes(uid_base: int, count: int = IDS_PER_RANGE) -> list[int]:
-    """Every process with a user id of the range. (The owner of /proc/<pid> is root for whatever was setuid.)"""
+    """Every process with a user id of the range. (The owner of /proc/<pid> is root for whatever was setuid.)
+
+    Without those that have ended and wait for their parent to notice: they hold nothing any more.
+    """
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

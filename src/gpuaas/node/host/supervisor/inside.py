@@ -14,7 +14,12 @@ from gpuaas.node.host.cgroups.cgroup import Cgroup
 from gpuaas.node.host.container.apply import apply
 from gpuaas.node.host.container.config import OOM_SCORE_ADJ
 
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    # The tenant's own would name libraries to be loaded into sshd. Those who log in do not inherit it.
+    "OPENSSL_CONF": "/dev/null",
+}
 _NAMESPACES = (
     kernel.CLONE_NEWUSER
     | kernel.CLONE_NEWNS

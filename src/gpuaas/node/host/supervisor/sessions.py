@@ -23,6 +23,9 @@ from gpuaas.node.host.supervisor.plan import Plan
 
 KEYS, SESSIONS = "keys.json", "sessions.json"
 MAX_UNNAMED = 64  # connections at once that have shown no key yet; sshd gives them 30 seconds
+UNNAMED_SECONDS = 45.0  # and whoever holds sshd up, no more than this
+MAX_OPEN = 256  # a few open files each
+MAX_KEPT = 1024  # with those that have ended and left something running
 MAX_LINE = 4096
 _ACCEPTED = re.compile(rb"^Accepted publickey for \S+ from .* ssh2: \S+ (SHA256:[A-Za-z0-9+/=]+)", re.MULTILINE)
 
@@ -49,8 +52,9 @@ class Sessions:
 
     def open(self, machine: int, connection: socket.socket, source: str) -> tuple[Session, int] | None:
         """A session and the end of its sshd's log to read from; None when there are too many at the door."""
-        unnamed = sum(1 for session in self._all.values() if session.pid and not session.fingerprint)
-        if unnamed >= MAX_UNNAMED:
+        there = [session for session in self._all.values() if session.pid]
+        unnamed = [session for session in there if not session.fingerprint]
+        if len(unnamed) >= MAX_UNNAMED or len(there) >= MAX_OPEN or len(self._all) >= MAX_KEPT:
             return None
         name = "s" + secrets.token_hex(8)
         cgroup = self._cgroup.child(name)
@@ -100,8 +104,12 @@ class Sessions:
         self.tidy()
 
     def tidy(self) -> bool:
-        """Forgets the sessions that have left nothing behind. Answers whether some have."""
+        """Forgets the sessions that have left nothing behind. Answers whether there are some to look at again."""
+        late = time.time() - UNNAMED_SECONDS
         for session in list(self._all.values()):
+            if not session.fingerprint and session.opened_at < late:
+                self._end(session, "no key was shown in time")
+                continue
             if session.pid and not _alive(session.pid):
                 session.pid = 0  # adopted: nobody told us
                 self._closed(session, "logged out")
@@ -109,12 +117,13 @@ class Sessions:
                 with suppress(HostError):
                     self._cgroup.child(session.name).remove()
                     del self._all[session.name]
-        return any(not session.pid for session in self._all.values())
+        return any(not session.pid or not session.fingerprint for session in self._all.values())
 
     def keys_changed(self) -> int:
-        """Ends the sessions whose key is not listed any more, and what they started. Answers how many there were."""
+        """Ends the sessions whose key is not listed any more, or is somebody else's now, and what they started."""
         listed = self._keys()
-        gone = [each for each in self._all.values() if each.fingerprint and each.fingerprint not in listed]
+        named = [each for each in self._all.values() if each.fingerprint]
+        gone = [each for each in named if listed.get(each.fingerprint) != each.user_id]
         for session in gone:
             self._end(session, "the key was taken away")
         return len(gone)

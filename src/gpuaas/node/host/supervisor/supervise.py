@@ -26,7 +26,9 @@ from gpuaas.node.host.supervisor.sessions import Session, Sessions
 LOG, EXIT = "supervisor.log", "exit.json"
 TIDY_SECONDS = 5.0
 GRACE_SECONDS = 1.0
-_OPEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+REAP_SECONDS = 2.0
+MAX_LOG_BYTES = 1 << 20
+_OPEN = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def supervise(
@@ -48,6 +50,8 @@ def supervise(
 
 def _settle(plan: Plan, layout: Layout) -> None:
     os.setsid()
+    # Its children are seen in the machine before they become sshd: nothing of the host's paths may show.
+    kernel.name_process(f"gpuaas-supervisor {plan.id}")
     kernel.become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -100,7 +104,8 @@ class Supervisor:
 
     def _start(self, mount_namespace: int) -> int:
         """Runs the OCI runtime in the allocation's mount namespace; its orphans become children of this process."""
-        log = self._live / "runtime.log"
+        # A pipe, not a file: the machine's first process keeps this output, and could fill the host's disk with it.
+        reading, writing = os.pipe2(os.O_CLOEXEC)
         me = os.getpid()
         child = os.fork()
         if child == 0:
@@ -108,18 +113,21 @@ class Supervisor:
                 os.setsid()
                 kernel.die_with_parent(signal.SIGKILL, me)
                 kernel.setns(mount_namespace, kernel.CLONE_NEWNS)
-                fd = os.open(log, _OPEN, 0o600)
                 null = os.open(os.devnull, os.O_RDWR)
-                for source, target in ((null, 0), (fd, 1), (fd, 2)):
+                for source, target in ((null, 0), (writing, 1), (writing, 2)):
                     os.dup2(source, target)
                 os.closerange(3, 1 << 20)
                 os.umask(0o022)
                 os.execve(self._plan.runtime[0], self._plan.runtime, inside.ENVIRONMENT)  # noqa: S606
             finally:
                 os._exit(127)
-        code = _wait(child, self._plan.start_seconds)
+        os.close(writing)
+        try:
+            code = _wait(child, self._plan.start_seconds)
+            said = _read_now(reading).decode(errors="replace").strip().splitlines()
+        finally:
+            os.close(reading)
         if code != 0:
-            said = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
             how = "did not end in time" if code is None else f"ended with {code}"
             raise HostError("start", self._plan.id, f"{self._plan.runtime[0]} {how}: {'; '.join(said[-3:])}"[:1500])
         return int(Path(self._plan.pid_file).read_text())
@@ -131,8 +139,7 @@ class Supervisor:
                 os.kill(pid, signal.SIGKILL)
         with suppress(HostError):
             kill(self._cgroup)
-        while _reap_one():
-            pass
+        _reap_all(REAP_SECONDS)
 
     def _end(self, reason: str, grace_seconds: float, status: int | None) -> None:
         self._listener.close()
@@ -140,8 +147,7 @@ class Supervisor:
             self._ask_to_end(grace_seconds)
         self._sessions.end_all(reason)
         kill(self._cgroup)
-        while _reap_one():
-            pass
+        _reap_all(REAP_SECONDS)
         done = {"at": time.time(), "reason": reason, "status": status}
         (self._live / EXIT).write_bytes(msgspec.json.encode(done))
         self._ended = True
@@ -186,7 +192,7 @@ class Supervisor:
                     try:
                         key.data()
                     except (OSError, HostError):
-                        traceback.print_exc()
+                        _log_error()
             if self._told_to_end:
                 self._end("the node stops", GRACE_SECONDS, None)
             lingering = self._sessions.tidy() or (bool(self._plan.adopt) and self._sessions.present() > 0)
@@ -291,9 +297,34 @@ def _wait(child: int, seconds: float) -> int | None:
     return code if in_time else None
 
 
+def _read_now(fd: int) -> bytes:
+    """What is there already: whoever holds the other end may never close it."""
+    os.set_blocking(fd, False)
+    try:
+        return os.read(fd, 1 << 16)
+    except BlockingIOError:
+        return b""
+
+
+def _log_error() -> None:
+    """A tenant decides how often: a machine that is full of processes cannot be entered."""
+    traceback.print_exc()
+    if os.fstat(2).st_size > MAX_LOG_BYTES:
+        os.ftruncate(2, 0)
+
+
 def _reap_one() -> bool:
     """Takes the status of one child that has ended, if there is one."""
     try:
         return os.waitpid(-1, os.WNOHANG)[0] != 0
     except ChildProcessError:
         return False
+
+
+def _reap_all(seconds: float) -> None:
+    """Those on their way out too: the kernel takes a process from its cgroup a moment before its parent can wait."""
+    deadline = time.monotonic() + seconds
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(0.001)
