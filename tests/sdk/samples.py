@@ -117,6 +117,7 @@ def project(slug: str = "default") -> dict[str, Any]:
         "slug": slug,
         "name": "Default",
         "role": "admin",
+        "open_network": False,
         "created_at": AT,
     }
 

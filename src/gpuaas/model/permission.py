@@ -51,6 +51,7 @@ PERMISSIONS: dict[str, Permission] = {
     "operation.read": ANY_MEMBER,
     "event.read": ANY_MEMBER,
     "project.read": ANY_MEMBER,
+    "project.network": LEADS,
     "member.read": ANY_MEMBER,
     "member.write": LEADS,
     "project.create": _org(TENANT_ADMIN),

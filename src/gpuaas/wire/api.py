@@ -140,6 +140,13 @@ class ProjectView(Out, frozen=True):
     name: str
     role: str | None
     created_at: datetime
+    open_network: bool
+
+
+class ProjectNetwork(In, frozen=True):
+    """Open: machines of this project that are on the same node may talk to each other."""
+
+    open: bool
 
 
 class MemberRole(In, frozen=True):

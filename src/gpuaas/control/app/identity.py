@@ -1,5 +1,7 @@
 """Orgs, projects, users and members."""
 
+from dataclasses import replace
+
 from gpuaas.control.app import access
 from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.operations import access as machine_access
@@ -69,6 +71,16 @@ def add_project(tx: Tx, org: Org, slug: str, name: str) -> Project:
     tx.audit("project.create", org_id=org.id, project_id=project.id, kind="project", id=project.id, slug=slug)
     tx.emit("project.created", org_id=org.id, project_id=project.id, kind="project", id=project.id, slug=slug)
     return project
+
+
+def set_network(tx: Tx, caller: Caller, project_name: str, open_network: bool) -> Project:
+    """Each machine follows when it is launched or restarted."""
+    project = access.in_project(tx, caller, "project.network", project_name)
+    identity.set_open_network(tx, project.id, open_network)
+    about = {"org_id": project.org_id, "project_id": project.id, "kind": "project", "id": project.id}
+    tx.audit("project.network", **about, open=open_network)
+    tx.emit("project.network", **about, open=open_network)
+    return replace(project, open_network=open_network)
 
 
 def list_members(tx: Tx, caller: Caller, project_name: str) -> list[Member]:

@@ -52,6 +52,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "NewOrg": {"slug": "acme", "name": "Acme", "admin": "ada@example.org"},
     "NewProject": {"slug": "vision", "name": "Vision"},
     "MemberRole": {"role": "editor"},
+    "ProjectNetwork": {"open": True},
     "NewOffer": {
         "slug": "h100-1",
         "name": "One H100",

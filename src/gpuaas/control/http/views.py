@@ -25,7 +25,9 @@ def org(org: Org, role: str | None) -> api.OrgView:
 
 
 def project(project: Project, role: str | None) -> api.ProjectView:
-    return api.ProjectView(project.id, project.org_id, project.slug, project.name, role, project.created_at)
+    return api.ProjectView(
+        project.id, project.org_id, project.slug, project.name, role, project.created_at, project.open_network
+    )
 
 
 def member(member: Member) -> api.MemberView:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuaas.control.store import allocations, keys, slots
+from gpuaas.control.store import allocations, identity, keys, slots
 from gpuaas.control.store.specs import Body
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem
@@ -16,6 +16,8 @@ from gpuaas.wire.node import MAX_SPEC_BYTES, AllocationBody, KeySpec, SlotSpec
 
 def build(tx: Tx, allocation: Allocation, offer: Offer, slot_ids: Sequence[str]) -> Body:
     assert allocation.seat is not None
+    project = identity.project(tx, allocation.project_id)
+    assert project is not None
     body = AllocationBody(
         name=allocation.name,
         org_id=allocation.org_id,
@@ -28,6 +30,7 @@ def build(tx: Tx, allocation: Allocation, offer: Offer, slot_ids: Sequence[str])
         uid_base=uid_base(allocation.seat),
         keys=[_key(key) for key in keys_of(tx, allocation)],
         restarts=allocation.restarts,
+        open_network=project.open_network,
     )
     return _fitting(msgspec.to_builtins(body))
 

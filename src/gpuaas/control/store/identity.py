@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
@@ -62,6 +62,10 @@ def insert_project(tx: Tx, org_id: str, slug: str, name: str) -> Project | None:
     return Project(**row) if made else None
 
 
+def set_open_network(tx: Tx, project_id: str, open_network: bool) -> None:
+    tx.conn.execute(update(t.projects).where(t.projects.c.id == project_id).values(open_network=open_network))
+
+
 def project(tx: Tx, project_id: str) -> Project | None:
     return one(tx.conn, select(*columns(t.projects, Project)).where(t.projects.c.id == project_id), Project)
 
@@ -85,7 +89,7 @@ def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
     )
     return [
         (
-            Project(row.id, row.org_id, row.slug, row.name, row.created_at),
+            Project(row.id, row.org_id, row.slug, row.name, row.created_at, row.open_network),
             "admin" if row.tenant_admin else row.member_role,
         )
         for row in tx.conn.execute(statement)

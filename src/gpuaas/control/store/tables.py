@@ -106,6 +106,7 @@ projects = Table(
     Column("name", Text, nullable=False),
     Column("event_seq", BigInteger, nullable=False, server_default=text("0")),
     _at("created_at"),
+    Column("open_network", Boolean, nullable=False, server_default=text("false")),
     UniqueConstraint("org_id", "slug"),
 )
 
