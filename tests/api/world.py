@@ -17,7 +17,8 @@ from control.fleet import Agent, join_token
 from gpuaas.control.app import allocations, keys, offers
 from gpuaas.control.app import identity as people
 from gpuaas.control.bootstrap import bootstrap
-from gpuaas.control.store import identity, nodes, slots, tokens
+from gpuaas.control.store import allocations as rows
+from gpuaas.control.store import identity, logins, nodes, slots, tokens
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.identity import Project
 from gpuaas.wire.api import Launch
@@ -96,6 +97,7 @@ class World:
         self.foreign = self._place("foreigner", self.globex)
         for who, place in (("editor", self.own), ("neighbour", self.sibling), ("foreigner", self.foreign)):
             self._add(self.people[who], place, "provisioning")
+            store.transact(self._logins, place.allocations["active"], self.people[who])
             for name in ("queued", "doomed"):
                 self._add(self.people[who], place, name, offer="b200-1", wait=True)
 
@@ -164,6 +166,12 @@ class World:
         made["failed"] = self.store.transact(launch, person, project.id, "failed")
         self.settle(failing=frozenset({"failed"}))
         return Place(project, made, {name: self.newest_operation(id) for name, id in made.items()})
+
+    def _logins(self, tx: Tx, id: str, who: Person) -> None:
+        allocation = rows.by_id(tx, id)
+        assert allocation is not None
+        for number in range(5):
+            logins.opened(tx, allocation, f"s{number}", tx.now, who.id, "SHA256:x", "192.0.2.1")
 
     def _add(self, who: Person, place: Place, name: str, **more: Any) -> None:
         id = self.store.transact(launch, who, place.project.id, name, **more)
