@@ -17,7 +17,8 @@ from control.fleet import Agent, join_token, sample
 from gpuaas.control.app import allocations, keys, offers
 from gpuaas.control.app import identity as people
 from gpuaas.control.bootstrap import bootstrap
-from gpuaas.control.store import identity, nodes, slots, tokens
+from gpuaas.control.store import allocations as rows
+from gpuaas.control.store import identity, logins, nodes, slots, tokens
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.identity import Project
 from gpuaas.wire.api import Launch
@@ -97,6 +98,7 @@ class World:
         self.foreign = self._place("foreigner", self.globex)
         for who, place in (("editor", self.own), ("neighbour", self.sibling), ("foreigner", self.foreign)):
             self._add(self.people[who], place, "provisioning")
+            store.transact(self._logins, place.allocations["active"], self.people[who])
             for name in ("queued", "doomed"):
                 self._add(self.people[who], place, name, offer="b200-1", wait=True)
 
@@ -176,6 +178,12 @@ class World:
                 sample(id, now - 20, cpu_seconds=100.0, gpus=gpus),
                 sample(id, now - 10, cpu_seconds=120.0, sessions=1, network_sent_bytes=5000, gpus=gpus),
             )
+
+    def _logins(self, tx: Tx, id: str, who: Person) -> None:
+        allocation = rows.by_id(tx, id)
+        assert allocation is not None
+        for number in range(5):
+            logins.opened(tx, allocation, f"s{number}", tx.now, who.id, "SHA256:x", "192.0.2.1")
 
     def _add(self, who: Person, place: Place, name: str, **more: Any) -> None:
         id = self.store.transact(launch, who, place.project.id, name, **more)

@@ -133,8 +133,8 @@ MUTANTS = (
     Mutant(
         "newer intent does not supersede",
         CONTROL + "store/operations.py",
-        "    if current:\n",
-        "    if current is False:\n",
+        "if kind.absorbs or current.facet == kind.facet:",
+        "if kind.absorbs and current.facet != kind.facet:",
         0,
     ),
     Mutant(
@@ -150,6 +150,41 @@ MUTANTS = (
         "return len(group) if launch.place(tx, group, offer).fits else 0",
         "return 0",
         2,
+    ),
+    Mutant(
+        "what was asked for on one facet is all that a report ends",
+        CONTROL + "operations/observe.py",
+        "        for operation in operations.running(tx, allocation.id)\n",
+        "        for operation in operations.running(tx, allocation.id)[-1:]\n",
+        0,
+    ),
+    Mutant(
+        "a deleted key still opens machines",
+        CONTROL + "app/keys.py",
+        "machine_access.withdraw(tx, allocations.owned(tx, caller.user_id), [key])",
+        "machine_access.withdraw(tx, [], [key])",
+        1,
+    ),
+    Mutant(
+        "a failed change brings a deleted key back",
+        CONTROL + "operations/access.py",
+        "        _forget(tx, allocation, lost)\n",
+        "",
+        6,
+    ),
+    Mutant(
+        "what a node deleted in a forgotten future is waited for",
+        CONTROL + "operations/observe.py",
+        '    elif allocation.state == "provisioning":\n',
+        '    elif allocation.state == "queued":\n',
+        8,
+    ),
+    Mutant(
+        "who was on a machine that ended is there for ever",
+        CONTROL + "link/logins.py",
+        "        logins.machine_ended(tx, allocation, at, _why(fact.kind, fact.data))\n",
+        "",
+        6,
     ),
     Mutant(
         "the agent accepts a batch after a gap",

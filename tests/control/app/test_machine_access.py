@@ -1,6 +1,8 @@
 """Swapping the keys on a machine: in which states, whose keys, and that what is taken away never comes back."""
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -8,6 +10,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from control.cluster import Cluster
 from control.fleet import Agent, condition
+from gpuaas.control.app import allocations as verbs
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import keys, machine_access
 from gpuaas.control.operations import reachability
@@ -17,6 +20,7 @@ from gpuaas.control.sweeps import queue
 from gpuaas.kit.errors import Problem
 from gpuaas.model.identity import Caller
 from gpuaas.model.operation import Operation
+from gpuaas.wire.api import Launch
 from gpuaas.wire.node import Failure, StepReport
 
 
@@ -226,3 +230,41 @@ def test_tokens_are_not_keys(cluster: Cluster) -> None:
     id = cluster.launch(wait=True)
     narrow = Caller(**{**cluster.caller.__dict__, "scopes": ("allocation.launch", "allocation.restart")})
     assert refused(cluster, id, ["desk"], caller=narrow) == "token_scope"
+
+
+@pytest.mark.parametrize("verb", ["launch", "set_keys"])
+@pytest.mark.parametrize("taken", ["key", "membership"])
+def test_what_is_taken_away_in_the_same_moment_is_taken_away(cluster: Cluster, verb: str, taken: str) -> None:
+    """Who takes it away waits until a machine that is just getting the key is there to be seen."""
+    agent = cluster.agent()
+    bob, admin = member(cluster, "bob"), cluster.caller
+    cluster.caller = bob
+    id = cluster.launch("there")
+    agent.settle()
+    written, go_on = threading.Event(), threading.Event()
+
+    def put(tx: Tx) -> None:
+        if verb == "launch":
+            verbs.launch(tx, bob, Launch("new", "h100-1"))
+        else:
+            machine_access.set_keys(tx, bob, id, ["bob-laptop"])
+        written.set()
+        assert go_on.wait(30)
+
+    def take() -> None:
+        if taken == "key":
+            cluster.store.transact(keys.remove_key, bob, "bob-laptop")
+        else:
+            cluster.store.transact(people.remove_member, admin, cluster.project.id, bob.user_id)
+
+    with ThreadPoolExecutor(2) as pool:
+        putting = pool.submit(cluster.store.transact, put)
+        assert written.wait(30)
+        taking = pool.submit(take)
+        with pytest.raises(TimeoutError):
+            taking.result(0.3)
+        go_on.set()
+        putting.result(30)
+        taking.result(30)
+    agent.settle()
+    assert {spec.id for spec in agent.specs.values() if spec.body and spec.body.keys} == set()
