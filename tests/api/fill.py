@@ -208,6 +208,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
     "Confirm": _confirm,
+    "MachineKeys": lambda world, *_: {"keys": ["laptop"]},
     "NewJoinToken": lambda world, *_: {"approve_slots": True},
     "ApproveSlots": lambda world, *_: {},
 }

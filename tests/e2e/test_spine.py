@@ -50,7 +50,8 @@ class Spine:
         eventually(self._answers)
 
     def start_agent(self) -> None:
-        arguments = ["agent", "run", "--server", self.url, "--name", "n1", "--state-dir", str(self.home / "agent")]
+        arguments = ["agent", "run", "--server", self.url, "--name", "n1", "--state-dir", str(self.home / "agent"),
+                     "--host", "modelled"]  # fmt: skip
         self._running["agent"] = self.spawn(*arguments, GPUAAS_JOIN_TOKEN=self.made.join_token or "")
 
     def kill(self, name: str) -> None:

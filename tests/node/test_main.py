@@ -92,7 +92,7 @@ class Process:
     """The agent on a real directory. `host` is given from outside, as a machine outlives its agent."""
 
     def __init__(self, server: TinyServer, directory: Path, host: FakeHost) -> None:
-        self.config = AgentConfig(server.url, directory, "one")
+        self.config = AgentConfig(server.url, directory, "one", host="modelled")
         self.stop = asyncio.Event()
         self.disk = FileDisk(directory)
         self.task = asyncio.create_task(run(self.config, host, self.disk, self.stop))
@@ -193,7 +193,7 @@ def test_a_killed_agent_process_leaves_its_machines_running(tmp_path: Path) -> N
             "from pathlib import Path\n"
             "from gpuaas.node.config import AgentConfig\n"
             "from gpuaas.node.main import run_agent\n"
-            f"run_agent(AgentConfig({server.url!r}, Path({str(tmp_path)!r}), 'one'))"
+            f"run_agent(AgentConfig({server.url!r}, Path({str(tmp_path)!r}), 'one', host='modelled'))"
         )
         agent = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         await server.until(lambda: bool(server.sockets))
@@ -243,7 +243,7 @@ def test_a_node_joins_once_with_its_own_key(tmp_path: Path) -> None:
 
 
 def test_an_agent_without_a_token_says_what_to_do(tmp_path: Path) -> None:
-    config = AgentConfig("http://127.0.0.1:1", tmp_path, "one")
+    config = AgentConfig("http://127.0.0.1:1", tmp_path, "one", host="modelled")
     with pytest.raises(Problem, match="not joined"):
         asyncio.run(run(config, FakeHost(), FileDisk(tmp_path), asyncio.Event()))
 

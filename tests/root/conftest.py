@@ -17,10 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
+from node.samples import ID, body
+from root.linux import Node
+from root.machines import Machine
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test"))
@@ -177,6 +181,13 @@ def base_image() -> Images:
     return images
 
 
+@pytest.fixture
+def node(work: Path, base_image: Images) -> Iterator[Node]:
+    made = Node(work, CACHE / "images")
+    yield made
+    made.host.shut_down()
+
+
 Entry = tuple[str, dict[str, object], bytes]
 
 
@@ -233,3 +244,11 @@ def inside(namespaces: Namespaces) -> Callable[..., subprocess.CompletedProcess[
         return subprocess.run(namespaces.command(id, [*switch, *command]), capture_output=True, text=True)
 
     return run
+
+
+@pytest.fixture
+def machine(paths: Paths, base_image: Images, namespaces: Namespaces) -> Iterator[Machine]:
+    """Ready to be started. Gone afterwards, whatever became of it."""
+    made = Machine(ID, body(FakeHost()), paths, base_image, namespaces)
+    yield made
+    made.remove()

@@ -91,6 +91,25 @@ def key(name: str = "laptop") -> dict[str, Any]:
     }
 
 
+def machine_key(name: str) -> dict[str, Any]:
+    who = {"user_id": "us-aaaaaaaaaaaaaaaa", "user": "ada@example.org"}
+    return {"id": f"sk-{name}", "name": name, "type": "ssh-ed25519", "fingerprint": f"SHA256:{name}", **who}
+
+
+def session(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "session": name,
+        "user_id": "us-aaaaaaaaaaaaaaaa",
+        "user": "ada@example.org",
+        "fingerprint": "SHA256:laptop",
+        "source": "192.0.2.7",
+        "opened_at": AT,
+        "closed_at": None,
+        "close_reason": None,
+        **more,
+    }
+
+
 def project(slug: str = "default") -> dict[str, Any]:
     return {
         "id": "pj-aaaaaaaaaaaaaaaa",

@@ -36,6 +36,18 @@ def test_pages_are_asked_for_when_they_are_needed(server: Playback, client: Clie
     assert server.asked[1].query == "limit=200&project=research&all=true&cursor=xyz"
 
 
+def test_keys_on_a_machine_are_replaced_as_a_whole(server: Playback, client: Client) -> None:
+    path = "/api/v1/allocations/train-1/keys"
+    server.on("GET", path, Answer(200, samples.page(samples.machine_key("laptop"))))
+    changed = {"allocation": samples.allocation(), "operation": samples.operation(kind="access.update")}
+    server.on("PUT", path, HANG_UP, Answer(202, changed))
+    assert [key.user for key in client.access.keys("train-1")] == ["ada@example.org"]
+    assert client.access.set_keys("train-1", ["desk"], idempotency_key="mine").operation.kind == "access.update"
+    assert [(asked.json, asked.headers["Idempotency-Key"]) for asked in server.to("PUT", path)] == [
+        ({"keys": ["desk"]}, "mine")
+    ] * 2
+
+
 @pytest.mark.parametrize("size", [0, 1, 7])
 def test_follow_ends_with_the_operation(server: Playback, client: Client, size: int) -> None:
     running, over = samples.operation(), samples.operation("succeeded")

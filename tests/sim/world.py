@@ -177,6 +177,8 @@ class World:
         revisions = dict(self.monitor.execute("SELECT id, revision FROM nodes").fetchall())
         return any(
             agent.runner._board.retries
+            or agent.journal.facts()
+            or agent.host.news()
             or agent.runner.wanted()
             or agent.link.state != "open"
             or agent.journal.revision < revisions[agent.journal.node_id]
@@ -202,6 +204,8 @@ class World:
         for agent in self.agents:
             if agent.alive:
                 can.extend(self._agent_actions(agent))
+            if agent.host.state.sessions or agent.host.state.keys:
+                can.append((1, f"somebody comes to {agent.name}", partial(self.login, agent)))
         for old in self.leftover:
             if old.to_server and not old.busy and self.server(old.server).alive:
                 can.append((2, f"{old.server} hears the past of {old.agent}", partial(self.serve, old)))
@@ -237,6 +241,13 @@ class World:
 
     def tick(self, seconds: float | None = None) -> None:
         self.clock.advance(self.rng.choice((0.2, 0.7, 2.0, 4.0)) if seconds is None else seconds)
+
+    def login(self, agent: Agent) -> None:
+        """Whether or not an agent is there: the machine itself lets people in."""
+        there = agent.host.state.keys
+        id = self.rng.choice(sorted(there)) if there else ""
+        for key in there.get(id, [])[:1]:
+            self.counts["login"] += agent.host.login(id, key.fingerprint)
 
     # agents
 

@@ -1,11 +1,18 @@
 """`gpuaas agent`: the agent of a node."""
 
+import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
-from gpuaas.cli.command import Group
+from gpuaas.cli import output
+from gpuaas.cli.command import Command, Group
 from gpuaas.cli.installation import default_state_dir
+from gpuaas.cli.session import Session
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
 
 
 @click.group(cls=Group)
@@ -13,20 +20,68 @@ def agent() -> None:
     """The agent of a node."""
 
 
+def _node_options(command: _Command) -> _Command:
+    """What says which machine this is, and how it is told apart from a second agent on it."""
+    options = [
+        click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+                     default=lambda: default_state_dir() / "agent", help="Where it keeps everything."),
+        click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+                     default=Path("/run/gpuaas"), show_default=True, help="What need not survive a reboot."),
+        click.option("--name", default=socket.gethostname, help="The node's name in the fleet."),
+        click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Such as 8xH100.  [default: real ones]"),
+        click.option("--prefix", default="gpuaas", show_default=True, help="Of cgroups and the nftables table."),
+        click.option("--interfaces", default="gv", show_default=True, help="What network interfaces begin with."),
+        click.option("--pool", default="198.18.0.0/15", show_default=True, help="Addresses of machines, behind NAT."),
+        click.option("--image-store", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+                     help="Base images, shared by several agents.  [default: in the state directory]"),
+    ]  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @agent.command(cls=click.Command)
 @click.option("--server", envvar="GPUAAS_SERVER", show_envvar=True, required=True, metavar="URL")
-@click.option("--name", required=True, help="The node's name in the fleet.")
 @click.option("--join-token", envvar="GPUAAS_JOIN_TOKEN", show_envvar=True, default="", metavar="TOKEN",
               help="Needed once. The variable keeps it out of the process list.")  # fmt: skip
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where users reach this node's ports.")
-@click.option("--simulate-gpus", default="8xH100", show_default=True, metavar="NxMODEL")
-@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
-              default=lambda: default_state_dir() / "agent", help="Where it keeps key and journal.")  # fmt: skip
-def run(server: str, name: str, join_token: str, address: str, simulate_gpus: str, state_dir: Path) -> None:
+@click.option("--host", type=click.Choice(["linux", "modelled"]), default="linux", show_default=True,
+              help="modelled: machines are only data.")  # fmt: skip
+@click.option("--deny-network", "denied", multiple=True, metavar="CIDR", help="Machines never reach it.")
+@click.option("--disk-mib", type=click.IntRange(256), default=64 * 1024, show_default=True, help="Of each machine.")
+@_node_options
+def run(**options: Any) -> None:
     """Run the agent in the foreground. It dials out to the server and needs no open port."""
     from gpuaas.kit import log
     from gpuaas.node.config import AgentConfig
     from gpuaas.node.main import run_agent
 
     log.setup()
-    run_agent(AgentConfig(server, state_dir, name, address, simulate_gpus, join_token))
+    run_agent(AgentConfig(server_url=options.pop("server"), **options))
+
+
+@agent.command(cls=Command)
+@_node_options
+@click.pass_obj
+def clear(session: Session, /, **options: Any) -> None:
+    """Stop every machine of this node and take its mounts, networks and cgroups away. Data stays."""
+    from gpuaas.node.config import AgentConfig
+    from gpuaas.node.main import clear_host
+
+    clear_host(AgentConfig(server_url="http://localhost", **options))
+    output.json({"cleared": True}) if session.json else output.echo("This node is clear.")
+
+
+@agent.command(cls=Command)
+@click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+              default=lambda: default_state_dir() / "agent")  # fmt: skip
+@click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Do not look for real ones.")
+@click.pass_obj
+def doctor(session: Session, state_dir: Path, simulate_gpus: str) -> None:
+    """Say what this machine offers, what is missing, and how to get it. Exits with 1 if it cannot take machines."""
+    from gpuaas.node.main import examine
+
+    findings, ready, text = examine(state_dir, simulate_gpus)
+    output.json(findings) if session.json else output.echo(text)
+    if not ready:
+        raise SystemExit(1)

@@ -1,6 +1,8 @@
 """`gpuaas down`: stops what `gpuaas up` started, and only that."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -10,6 +12,7 @@ from gpuaas.cli.command import Command
 from gpuaas.cli.confirm import confirm
 from gpuaas.cli.installation import Installation, state_dir_option
 from gpuaas.cli.session import Session
+from gpuaas.kit.errors import Problem
 
 _GRACE_SECONDS = 10.0
 
@@ -20,7 +23,7 @@ _GRACE_SECONDS = 10.0
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before --purge.")
 @click.pass_obj
 def down(session: Session, state_dir: Path, purge: bool, yes: bool) -> None:
-    """Stop the agent, the server and PostgreSQL of this machine. Data is kept, unless --purge is given."""
+    """Stop everything that `gpuaas up` started, machines too. Data is kept, unless --purge is given."""
     place = Installation(state_dir)
     if not place.exists:
         if session.json:
@@ -31,6 +34,8 @@ def down(session: Session, state_dir: Path, purge: bool, yes: bool) -> None:
         confirm(session, place.directory.name, [warning], yes=yes)
     with place.locked():
         stopped = [daemon.name for daemon in (place.agent, place.server) if daemon.stop(_GRACE_SECONDS)]
+        if not place.settings().modelled:
+            _clear_node(place)
         if _stop_postgres(place):
             stopped.append("postgres")
         if purge:
@@ -38,6 +43,15 @@ def down(session: Session, state_dir: Path, purge: bool, yes: bool) -> None:
     if session.json:
         return output.json({"stopped": stopped, "purged": purge})
     return output.echo(f"Stopped: {', '.join(stopped) or 'nothing was running'}." + (" Deleted." if purge else ""))
+
+
+def _clear_node(place: Installation) -> None:
+    """Ends the machines and takes mounts, networks and cgroups away; the next `up` brings the machines back."""
+    command = [sys.executable, "-P", "-m", "gpuaas.cli.main", "agent", "clear", *place.node_options(place.settings())]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Problem("not_cleared", 500, "The machines on this node could not be stopped.",
+                      "Run `gpuaas down` again.", detail=done.stderr.strip()[-2000:])  # fmt: skip
 
 
 def _stop_postgres(place: Installation) -> bool:
@@ -50,6 +64,6 @@ def _stop_postgres(place: Installation) -> bool:
 
 
 def _forget(session: Session, place: Installation) -> None:
-    url = f"http://127.0.0.1:{place.settings(None, None).port}"
+    url = f"http://127.0.0.1:{place.settings().port}"
     session.save(session.config.without(url))
     shutil.rmtree(place.directory)

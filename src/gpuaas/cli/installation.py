@@ -2,12 +2,13 @@
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,17 @@ state_dir_option = click.option(
 
 @dataclass(frozen=True)
 class Settings:
+    """How it was started last; every field is also an option of `gpuaas up`."""
+
     port: int = 7070
-    simulate_gpus: str = "8xH100"
+    simulate_gpus: str = ""  # empty: real GPUs if there are some, else 8xH100
+    host: str = ""  # linux or modelled; empty: linux for root
+    image_store: str = ""
+
+    @property
+    def modelled(self) -> bool:
+        """Whether machines are only data: real ones need root."""
+        return self.host == "modelled" or (not self.host and os.geteuid() != 0)
 
 
 @dataclass(frozen=True)
@@ -78,11 +88,24 @@ class Installation:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def settings(self, port: int | None, simulate_gpus: str | None) -> Settings:
+    def settings(self, **asked: Any) -> Settings:
         """What was asked for, else what was asked for last time, else the defaults."""
-        known = self._read("up.json")
-        before = Settings(**{name: known[name] for name in ("port", "simulate_gpus") if name in known})
-        return Settings(port or before.port, simulate_gpus or before.simulate_gpus)
+        known = self._read("up.json") | {name: value for name, value in asked.items() if value is not None}
+        return Settings(**{each.name: known[each.name] for each in fields(Settings) if each.name in known})
+
+    def node_options(self, settings: Settings) -> list[str]:
+        """The agent's options: a second installation on this machine has other names for everything."""
+        options = ["--state-dir", str(self.agent_dir), "--name", NODE]
+        if settings.simulate_gpus:
+            options += ["--simulate-gpus", settings.simulate_gpus]
+        if settings.image_store:
+            options += ["--image-store", settings.image_store]
+        if self.directory != Path("/var/lib/gpuaas"):
+            number = int(hashlib.sha256(str(self.directory).encode()).hexdigest()[:8], 16)
+            own = f"{number:08x}"
+            options += ["--run-dir", f"/run/gpuaas-{own}", "--prefix", f"gpuaas-{own}", "--interfaces", f"g{own[:5]}"]
+            options += ["--pool", f"198.19.{number % 16 * 16}.0/20"]
+        return options
 
     def remember(self, settings: Settings) -> None:
         write_private(self.directory / "up.json", json.dumps(asdict(settings)))

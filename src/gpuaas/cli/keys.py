@@ -1,5 +1,6 @@
 """`gpuaas key`: your SSH public keys."""
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,6 +59,18 @@ def own_keys() -> list[Path]:
     return sorted(directory.glob("id_*.pub"), key=lambda file: (file.name != "id_ed25519.pub", file.name))
 
 
+def make_own() -> Path:
+    """A key for somebody who has none yet. Answers its public half."""
+    file = Path("~/.ssh/id_ed25519").expanduser()
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(file)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Invalid(f"No SSH key could be made: {done.stderr.strip()}", "Make one with `ssh-keygen -t ed25519`.")
+    output.note(f"made an SSH key for you: {file}")
+    return file.with_name("id_ed25519.pub")
+
+
 def read_key(file: Path) -> str:
     try:
         with file.open(encoding="utf-8", errors="replace") as opened:
@@ -80,7 +93,7 @@ def public_line(text: str) -> str:
 @click.argument("name")
 @click.pass_obj
 def remove(session: Session, name: str) -> None:
-    """Remove a key, by name or id. Machines that are launched from now on do not get it."""
+    """Remove a key, by name or id. It leaves every machine that has it; sessions that it opened end."""
     session.client().keys.remove(name)
     if session.json:
         output.json({"removed": name})

@@ -39,6 +39,12 @@ def launch(
     return _finished(session, _followed(session, launched))
 
 
+def start(session: Session, name: str, offer: str) -> int:
+    """One machine in the project at hand, as `gpuaas launch` would."""
+    launched = session.client().allocations.launch(name, offer=offer, project=session.project(None))
+    return _finished(session, _followed(session, launched))
+
+
 def _followed(session: Session, launched: "Launched") -> "Launched":
     """The same, as everything was in the end."""
     from gpuaas.sdk.types import Launched

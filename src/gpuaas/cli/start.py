@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from gpuaas.sdk.types import NodeView
 
 _PATIENCE_SECONDS = 60.0
+_BUILD_SECONDS = 1200.0
+_FIRST_GPUS = 8  # of the node that the first offers are made for
 
 
 class Start:
@@ -28,6 +30,7 @@ class Start:
         self.url = f"http://127.0.0.1:{settings.port}"
         self._join_token: str | None = None
         self._asked_to_join = False
+        self._said = ""
 
     def everything(self) -> "tuple[Client, NodeView]":
         began = datetime.now(UTC)
@@ -38,7 +41,8 @@ class Start:
         self._wait("server", self._server_answers)
         client = self._signed_in(token)
         started = self._agent(client) or started  # again, if it had to join and could not
-        self._wait("agent", lambda: self._node_ready(client, began if started else None))
+        # The first time it builds the base image, which takes a minute or more.
+        self._wait("agent", lambda: self._node_ready(client, began if started else None), _BUILD_SECONDS)
         return client, client.nodes.show(NODE)
 
     def _server(self) -> None:
@@ -68,6 +72,7 @@ class Start:
             org=ORG,
             project=PROJECT,
             node=NODE,
+            share=_share(),
         )
         self._join_token = made.join_token
         return made.token
@@ -106,8 +111,8 @@ class Start:
     def _agent(self, client: "Client | None") -> bool:
         """Starts the agent if need be. With a client it can get a new join token."""
         place = self.place
-        arguments = ["agent", "run", "--server", self.url, "--name", NODE, "--state-dir", str(place.agent_dir),
-                     "--simulate-gpus", self.settings.simulate_gpus]  # fmt: skip
+        host = "modelled" if self.settings.modelled else "linux"
+        arguments = ["agent", "run", "--server", self.url, "--host", host, *place.node_options(self.settings)]
         if place.agent.runs(arguments):
             return False
         place.agent.stop(10.0)
@@ -142,15 +147,18 @@ class Start:
                 raise
             return False
         heard = since is None or (node.last_seen_at is not None and node.last_seen_at >= since)
+        if heard and not node.ready and node.reason != self._said:
+            self._said = node.reason
+            self._say(node.reason)
         return heard and node.state == "ready" and node.ready and any(s.state == "approved" for s in node.slots)
 
-    def _wait(self, name: str, is_there: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+    def _wait(self, name: str, is_there: Callable[[], bool], patience_seconds: float = _PATIENCE_SECONDS) -> None:
+        deadline = time.monotonic() + patience_seconds
         while not is_there():
             if time.monotonic() > deadline:
                 log = self.place.directory / f"{name}.log"
-                raise Problem("not_ready", 500, f"The {name} is not ready after {_PATIENCE_SECONDS:.0f} s.",
-                              f"Look into {log}, then run `gpuaas up` again.")  # fmt: skip
+                message = f"The {name} is not ready after {patience_seconds:.0f} s. {self._said}".strip()
+                raise Problem("not_ready", 500, message, f"Look into {log}, then run `gpuaas up` again.")
             time.sleep(0.05)
 
     def _say(self, text: str) -> None:
@@ -168,3 +176,9 @@ def _taken(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _share() -> tuple[int, int]:
+    """CPUs and MiB of memory for each GPU of a node like this one."""
+    mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return max(1, (os.cpu_count() or 1) // _FIRST_GPUS), max(256, mib // _FIRST_GPUS // 1024 * 1024)

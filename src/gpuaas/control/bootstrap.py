@@ -26,20 +26,32 @@ class Bootstrapped:
 
 
 def bootstrap(
-    database_url: str, *, email: str, password: str, org: str, project: str, node: str | None = None
+    database_url: str,
+    *,
+    email: str,
+    password: str,
+    org: str,
+    project: str,
+    node: str | None = None,
+    share: tuple[int, int] = (1, 256),
 ) -> Bootstrapped:
-    """The first administrator, org, project and offers; done once. Needs direct access to the database."""
+    """The first administrator, org, project and offers; done once. Needs direct access to the database.
+
+    `share`: the CPUs and MiB of memory that the first offers give to each GPU.
+    """
     database_url = normalised(database_url)
     migrate.upgrade(database_url)
     store = Store(connect(database_url, pool_size=1))
     try:
         store.transact(stores.ensure)
-        return store.transact(_bootstrap, email, hash_password(password), org, project, node)
+        return store.transact(_bootstrap, email, hash_password(password), org, project, node, share)
     finally:
         store.engine.dispose()
 
 
-def _bootstrap(tx: Tx, email: str, password_hash: str, org: str, project: str, node: str | None) -> Bootstrapped:
+def _bootstrap(
+    tx: Tx, email: str, password_hash: str, org: str, project: str, node: str | None, share: tuple[int, int]
+) -> Bootstrapped:
     admin = identity.user(tx, email)
     created = admin is None
     if admin is None:
@@ -54,8 +66,8 @@ def _bootstrap(tx: Tx, email: str, password_hash: str, org: str, project: str, n
                     name=name,
                     gpu_model=model,
                     gpu_count=count,
-                    cpus=1,
-                    memory_mib=256,
+                    cpus=share[0] * count,
+                    memory_mib=share[1] * count,
                     isolation=isolation,
                     realisations=realisations,
                     price_micros_per_hour=price,

@@ -44,7 +44,9 @@ PERMISSIONS: dict[str, Permission] = {
     "allocation.read": ANY_MEMBER,
     "allocation.plan": ANY_MEMBER,
     "allocation.launch": WORKERS,
+    "allocation.connect": WORKERS,
     "allocation.restart": WORKERS,
+    "allocation.access": WORKERS,
     "allocation.release": WORKERS,
     "operation.read": ANY_MEMBER,
     "event.read": ANY_MEMBER,
@@ -70,6 +72,7 @@ PERMISSIONS: dict[str, Permission] = {
     "login": PUBLIC,
     "node.join": PUBLIC,
     "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own
+    "node.stream": PUBLIC,  # a dial-back authenticates by its one-time ticket
     "health": PUBLIC,
 }
 

@@ -27,8 +27,16 @@ REMEMBERED_HEARTBEATS = 64
 
 
 class Link:
+    """`dial` is told when somebody wants a stream to one of the machines; it must not block."""
+
     def __init__(
-        self, runner: Runner, journal: Journal, sign: Callable[[str], str], clock: Clock, version: str
+        self,
+        runner: Runner,
+        journal: Journal,
+        sign: Callable[[str], str],
+        clock: Clock,
+        version: str,
+        dial: Callable[[wire.Dial], None] | None = None,
     ) -> None:
         self.state = "down"
         self.broken = False
@@ -37,6 +45,7 @@ class Link:
         self._sign = sign
         self._clock = clock
         self._version = version
+        self._dial = dial
         self._outbox = Outbox(runner, journal, clock)
         self._seq = 0  # never starts again while this process lives, so that an old Ack never fits a new frame
         self._epoch = 0
@@ -100,6 +109,8 @@ class Link:
                     self._heartbeat_at = self._clock.boottime()  # ask for what is missing
                 self._runner.receive(frame)
                 return self.poll()
+            case wire.Dial() if self.state == "open" and self._dial is not None:
+                self._dial(frame)
             case wire.Ack():
                 return self._acknowledged(frame)
             case wire.Fenced():

@@ -7,6 +7,9 @@ import asyncio
 import contextlib
 import logging
 import signal
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 
 import gpuaas
 from gpuaas.kit.clock import Clock, SystemClock
@@ -15,17 +18,21 @@ from gpuaas.kit.ids import Ids
 from gpuaas.kit.log import bound
 from gpuaas.node.config import AgentConfig
 from gpuaas.node.connection import Connection
+from gpuaas.node.host import doctor, findings
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.interface import Disk, Host
+from gpuaas.node.host.linux import LinuxConfig, LinuxHost
+from gpuaas.node.host.paths import Paths
 from gpuaas.node.identity import Identity, identity
 from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
 from gpuaas.node.link import Link
 from gpuaas.node.runner import Runner
+from gpuaas.node.streams import Streams
 from gpuaas.node.work import observe, work
-from gpuaas.wire.node import LINK_PATH
+from gpuaas.wire.node import LINK_PATH, Dial
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +42,57 @@ def run_agent(config: AgentConfig) -> None:
     asyncio.run(_until_signalled(config))
 
 
-async def run(config: AgentConfig, host: Host, disk: Disk, stop: asyncio.Event, clock: Clock | None = None) -> None:
-    """One agent, until `stop` is set."""
+async def run(
+    config: AgentConfig,
+    host: Host,
+    disk: Disk,
+    stop: asyncio.Event,
+    clock: Clock | None = None,
+    prepare: Callable[[], None] = lambda: None,
+) -> None:
+    """One agent, until `stop` is set. `prepare` makes the host ready; until it returns, nothing is made there."""
     clock = clock or SystemClock()
     me = identity(disk)
     journal = Journal(disk, Ids())
     if journal.node_id is None and not await _join(config, me, journal, stop):
         return
     with bound(node_id=journal.node_id):
-        await _serve(config, Runner(host, journal, clock), me, stop)
+        await _serve(config, Runner(host, journal, clock), me, stop, prepare)
 
 
-def simulated_host(config: AgentConfig) -> Host:
-    """A fake machine whose state outlives the agent, as a real one's does, until this machine is rebooted."""
+def examine(state_dir: Path, simulate_gpus: str) -> tuple[list[dict[str, object]], bool, str]:
+    """What the doctor finds: as data, whether this machine can take machines, and as text."""
+    found = doctor.check(Paths(state_dir), simulated_gpus=simulate_gpus)
+    return [asdict(each) for each in found], findings.ready(found)[0], findings.render(found)
+
+
+def clear_host(config: AgentConfig) -> None:
+    """Stops every machine of this node and takes away all that is not a file. Data stays; the next agent goes on."""
+    if config.host == "linux":
+        with _alone(config):
+            linux_host(config).shut_down()
+
+
+def modelled_host(config: AgentConfig) -> Host:
+    """A machine that is only data, which outlives the agent, as a real one does, until this machine is rebooted."""
     disk = FileDisk(config.state_dir / "fake-host", sync=False)
-    return FakeHost.saved(disk, config.fake_gpus, config.name, config.address, boot_id())
+    return FakeHost.saved(disk, config.simulate_gpus or "8xH100", config.name, config.address, boot_id())
+
+
+def linux_host(config: AgentConfig) -> LinuxHost:
+    return LinuxHost(
+        LinuxConfig(
+            paths=Paths(config.state_dir, config.run_dir, config.image_store),
+            hostname=config.name,
+            address=config.address,
+            simulate_gpus=config.simulate_gpus,
+            prefix=config.prefix,
+            interfaces=config.interfaces,
+            pool=config.pool,
+            denied=config.denied,
+            disk_mib=config.disk_mib,
+        )
+    )
 
 
 async def _until_signalled(config: AgentConfig) -> None:
@@ -57,9 +100,26 @@ async def _until_signalled(config: AgentConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    with _alone(config) as disk:
+        if config.host == "modelled":
+            await run(config, modelled_host(config), disk, stop)
+            return
+        host = linux_host(config)
+        try:
+            await run(config, host, disk, stop, prepare=host.prepare)
+        finally:
+            host.close()
+
+
+@contextlib.contextmanager
+def _alone(config: AgentConfig) -> Iterator[FileDisk]:
+    """One agent per state directory."""
     disk = FileDisk(config.state_dir)
     disk.hold()
-    await run(config, simulated_host(config), disk, stop)
+    try:
+        yield disk
+    finally:
+        disk.close()
 
 
 async def _join(config: AgentConfig, me: Identity, journal: Journal, stop: asyncio.Event) -> bool:
@@ -83,7 +143,9 @@ async def _join(config: AgentConfig, me: Identity, journal: Journal, stop: async
     return True
 
 
-async def _serve(config: AgentConfig, runner: Runner, me: Identity, stop: asyncio.Event) -> None:
+async def _serve(
+    config: AgentConfig, runner: Runner, me: Identity, stop: asyncio.Event, prepare: Callable[[], None]
+) -> None:
     loop = asyncio.get_running_loop()
     to_do, to_say = asyncio.Event(), asyncio.Event()
 
@@ -95,16 +157,27 @@ async def _serve(config: AgentConfig, runner: Runner, me: Identity, stop: asynci
         with contextlib.suppress(RuntimeError):  # a pass can outlive the loop
             loop.call_soon_threadsafe(changed)
 
+    def dial(frame: Dial) -> None:
+        loop.call_soon_threadsafe(streams.wanted.put_nowait, frame)  # the link runs in a thread of its own
+
     runner.on_change(changed_somewhere)
-    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__)
+    streams = Streams(runner.host, runner.journal.node_id or "", config.link_url)
+    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial)
     connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(work(runner, to_do)),
+            group.create_task(_prepared(prepare, runner, to_do)),
             group.create_task(observe(runner)),
             group.create_task(connection.keep()),
+            group.create_task(streams.keep()),
         ]
         await stop.wait()
         for task in tasks:
             task.cancel()
     log.info("the agent ends; its machines go on")
+
+
+async def _prepared(prepare: Callable[[], None], runner: Runner, to_do: asyncio.Event) -> None:
+    """The link is there meanwhile, so that the server knows why this node takes no work yet."""
+    await asyncio.to_thread(prepare)
+    await work(runner, to_do)

@@ -2,7 +2,8 @@
 
 from gpuaas.control.app import access
 from gpuaas.control.app.sessions import hash_password
-from gpuaas.control.store import identity
+from gpuaas.control.operations import access as machine_access
+from gpuaas.control.store import allocations, identity, keys
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
 from gpuaas.kit.errors import conflict, not_found
 from gpuaas.model.identity import Caller, Member, Org, Project, User
@@ -93,6 +94,8 @@ def remove_member(tx: Tx, caller: Caller, project_name: str, user_name: str) -> 
     if user is None or not identity.remove_member(tx, project.id, user.id):
         raise not_found("member", user_name)
     tx.wake(f"user:{user.id}")  # whoever follows something there is cut off now
+    if identity.org_role(tx, project.org_id, user.id) != TENANT_ADMIN:  # who still has every right there
+        machine_access.withdraw(tx, allocations.owned(tx, user.id, project.id), keys.keys(tx, user.id))
     _record(tx, "member.remove", project, user.id)
 
 

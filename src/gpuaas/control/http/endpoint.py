@@ -102,14 +102,20 @@ def public(request: Req, work: Callable[[Tx], Result]) -> Response[Any]:
 
 
 def signed_in(tx: Tx, request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret:
+    secret = bearer(request)
+    if not secret:
         raise Problem(
             "unauthenticated", 401, "This needs a token.", "Send `Authorization: Bearer ...`; get one by logging in."
         )
-    caller = authenticate(tx, secret.strip())
+    caller = authenticate(tx, secret)
     tx.actor = caller.user_id
     return caller
+
+
+def bearer(request: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """What stands for the caller; empty when there is nothing of the kind."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
 
 
 def answer(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response[Any]:

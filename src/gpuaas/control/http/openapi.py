@@ -63,6 +63,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "Launch": {"name": "train-1", "offer": "h100-1", "access": {"keys": ["laptop"]}, "wait": True},
     "PlanRequest": {"offer": "h100-1", "count": 2},
     "Confirm": {"confirm": "train-1"},
+    "MachineKeys": {"keys": ["laptop"]},
     "NewJoinToken": {"approve_slots": True, "lifetime_seconds": 3600},
     "ApproveSlots": {"slots": ["gpu0"]},
 }

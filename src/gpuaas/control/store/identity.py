@@ -10,6 +10,7 @@ from gpuaas.control.store.rows import columns, many, one
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
 from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Member, Org, Project, User
+from gpuaas.model.permission import TENANT_ADMIN
 
 
 def platform_org_id(tx: Tx) -> str:
@@ -113,6 +114,16 @@ def remove_member(tx: Tx, project_id: str, user_id: str) -> bool:
         t.memberships.c.project_id == project_id, t.memberships.c.user_id == user_id
     )
     return tx.conn.execute(statement).rowcount == 1
+
+
+def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bool:
+    """By membership, or as tenant_admin of the org. `lock`: who takes them out waits, and then sees what was done."""
+    statement = select(t.memberships.c.role).where(
+        t.memberships.c.project_id == project.id, t.memberships.c.user_id == user_id
+    )
+    if tx.conn.execute(statement.with_for_update(read=True, key_share=True) if lock else statement).first():
+        return True
+    return org_role(tx, project.org_id, user_id) == TENANT_ADMIN
 
 
 def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User | None:

@@ -314,6 +314,7 @@ allocations = Table(
     Index("ix_allocations_project_created", "project_id", "created_at", "id"),
     Index("ix_allocations_queued", "created_at", postgresql_where=text("state = 'queued'")),
     Index("ix_allocations_node_live", "node_id", postgresql_where=text("reaped_at IS NULL")),
+    Index("ix_allocations_owner_live", "owner_id", postgresql_where=text("state <> 'released'")),
 )
 
 claims = Table(
@@ -435,4 +436,23 @@ facts = Table(
     _at("at"),
     _at("received_at"),
     Index("ix_facts_object", "object_id"),
+)
+
+# Logins, as the nodes told of them. The end may be heard before the beginning.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("node_id", Text, ForeignKey("nodes.id"), primary_key=True),
+    Column("allocation_id", Text, ForeignKey("allocations.id"), primary_key=True),
+    Column("session", Text, primary_key=True),
+    _ref("user_id", "users", nullable=True),
+    Column("fingerprint", Text, nullable=False, server_default=text("''")),
+    Column("source", Text, nullable=False, server_default=text("''")),
+    _at("heard_at"),
+    _at("opened_at", nullable=True),
+    _at("closed_at", nullable=True),
+    Column("close_reason", Text),
+    CheckConstraint("(closed_at IS NULL) = (close_reason IS NULL)", name="closed_for_a_reason"),
+    CheckConstraint("opened_at IS NOT NULL OR closed_at IS NOT NULL", name="opened_or_closed"),
+    Index("ix_sessions_allocation", "allocation_id", "heard_at", "session"),
 )

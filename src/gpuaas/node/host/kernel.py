@@ -18,7 +18,8 @@ RESOLVE_NO_XDEV, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS, RESOLVE_IN_ROOT = 0
 AT_FDCWD, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, AT_RECURSIVE = -100, 0x100, 0x1000, 0x8000
 MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE, MS_SHARED = 0x1000, 0x4000, 1 << 18, 1 << 19, 1 << 20
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x10000000, 0x40000000, 0x20000000
+CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP = 0x08000000, 0x04000000, 0x02000000
 RENAME_EXCHANGE = 2
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
@@ -26,11 +27,18 @@ _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
 _CLOEXEC = 1  # of fsopen and fsmount
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 22, 23, 24
+_PR_SET_CHILD_SUBREAPER = 36
+_SECCOMP_MODE_FILTER = 2
+_CAPABILITY_VERSION_3 = 0x20080522
+_BPF, _BPF_PROG_QUERY, _BPF_CGROUP_DEVICE = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, -1), 16, 6
+_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine, -1), 1
 _NS_GET_MNTNS_ID = 0x8008B705
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+# Variadic in C, and its arguments are unsigned long.
+_libc.prctl.argtypes = (ctypes.c_int, *(4 * [ctypes.c_ulong]))
 
 # Trying again does not help: the kernel cannot do it, or the request itself is wrong.
 _LASTING = {errno.ENOSYS, errno.ENODEV, errno.EPERM, errno.EOPNOTSUPP, errno.ELOOP, errno.ENOTDIR, errno.EINVAL}
@@ -46,6 +54,34 @@ class _MountAttr(ctypes.Structure):
         ("clear", ctypes.c_uint64),
         ("propagation", ctypes.c_uint64),
         ("userns_fd", ctypes.c_uint64),
+    )
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
+
+
+class _ProgramQuery(ctypes.Structure):
+    _fields_ = (
+        ("target_fd", ctypes.c_uint32),
+        ("attach_type", ctypes.c_uint32),
+        ("query_flags", ctypes.c_uint32),
+        ("attach_flags", ctypes.c_uint32),
+        ("program_ids", ctypes.c_uint64),
+        ("program_count", ctypes.c_uint32),
+        ("padding", ctypes.c_uint32 * 9),
+    )
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _CapabilityWords(ctypes.Structure):
+    """Sets of 64 bits, lower halves first."""
+
+    _fields_ = tuple(
+        (f"{name}{half}", ctypes.c_uint32) for half in (0, 1) for name in ("effective", "permitted", "kept")
     )
 
 
@@ -153,6 +189,54 @@ def renameat2(old_fd: int, old: str, new_fd: int, new: str, flags: int) -> None:
 def die_with_parent(signal_number: int) -> None:
     """Only for the child of a process with one thread: the kernel means the thread that forked."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
+
+
+def outlive_parent() -> None:
+    """The opposite of `die_with_parent`."""
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
+
+
+def become_subreaper() -> None:
+    """Whatever this process has started, and its children have left behind, becomes its own child."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+
+
+def hide_from_tracers() -> None:
+    """Until the next execve, nobody may look into this process who could not do so to any on the host."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def leave_session_keyring() -> None:
+    """For an empty one. Keys are found by possession, in any namespace."""
+    try:
+        _syscall(_KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING, None)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:  # a kernel without keys
+            raise
+
+
+def filter_syscalls(program: bytes) -> None:
+    """For ever, also across execve. Needs CAP_SYS_ADMIN in the user namespace."""
+    wanted = _Filter(len(program) // 8, program)
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(wanted), 0, 0))
+
+
+def limit_capabilities(mask: int) -> None:
+    """Bounding, permitted and effective set become `mask`; nothing is inheritable. Needs CAP_SETPCAP."""
+    for number in range(64):
+        present = _libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0)
+        if present == 1 and not mask >> number & 1:
+            _checked(_libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    _checked(_libc.capset(ctypes.byref(header), ctypes.byref(_CapabilityWords(low, low, 0, high, high, 0))))
+
+
+def device_programs(cgroup_fd: int) -> int:
+    """How many programs of a v2 cgroup decide about devices."""
+    query = _ProgramQuery(target_fd=cgroup_fd, attach_type=_BPF_CGROUP_DEVICE)
+    _syscall(_BPF, _BPF_PROG_QUERY, ctypes.byref(query), ctypes.sizeof(query))
+    return int(query.program_count)
 
 
 def _syscall(number: int, *arguments: object) -> int:

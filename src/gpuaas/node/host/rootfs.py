@@ -85,14 +85,21 @@ class Rootfs:
             layer = self.layer(id)
         except HostError:
             layer = None  # damaged: then there is nothing to learn from it
+        self._unmount(id, layer)
+        safepath.remove_tree(self._paths.layers, self._paths.layer(id).name)
+        self._records.remove(id + _RECORD)
+
+    def close(self, id: str) -> None:
+        """No mount is left; what the tenant wrote stays, for the next `ensure`."""
+        self._unmount(id, self.layer(id))
+
+    def _unmount(self, id: str, layer: Layer | None) -> None:
         if layer is not None:
             _idle(id, layer)
         self._namespaces.remove(id)
         for limit in limits.LIMITS.values():
             self._released(id, limit)
         self._remove_mount_points(id)
-        safepath.remove_tree(self._paths.layers, self._paths.layer(id).name)
-        self._records.remove(id + _RECORD)
 
     def ids(self) -> set[str]:
         """Every allocation of which there is any part."""
@@ -111,6 +118,13 @@ class Rootfs:
     def path(self, id: str) -> Path:
         """Where it is mounted, for whoever is inside the mount namespace."""
         return self._paths.live(id) / "rootfs"
+
+    def used_bytes(self, id: str) -> int | None:
+        """What its disk takes of the host's; None where nothing limits it, because counting would take long."""
+        try:
+            return sum(each.stat().st_blocks * 512 for each in os.scandir(self._paths.layer(id)) if each.is_file())
+        except FileNotFoundError:
+            return None
 
     def check(self, id: str) -> None:
         """Refuses a tree on which nothing may be started, because of what the tenant made of it."""

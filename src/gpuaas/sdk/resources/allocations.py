@@ -1,6 +1,7 @@
-"""The machine: plan, launch, list, show, restart, release."""
+"""The machine: plan, launch, list, show, connect, restart, release."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from gpuaas.sdk.api import Api, path
 from gpuaas.wire.api import (
@@ -14,6 +15,9 @@ from gpuaas.wire.api import (
     PlanRequest,
     PlanView,
 )
+
+if TYPE_CHECKING:
+    from gpuaas.sdk.streams import Stream
 
 
 class Allocations:
@@ -52,6 +56,12 @@ class Allocations:
     def show(self, name: str) -> AllocationView:
         """By id, or by a name that is unique in the projects that you see."""
         return self._api.get(path("allocations", name), AllocationView)
+
+    def connect(self, name: str) -> "Stream":
+        """Bytes to and from the machine's sshd, through the server; for an ssh client to speak over."""
+        from gpuaas.sdk.streams import open_stream  # few need it, and it brings a library of its own
+
+        return open_stream(self._api.transport, path("allocations", name, "ssh"))
 
     def restart(self, name: str, *, confirm: str, idempotency_key: str | None = None) -> Changed:
         """Ends every session and process on the machine. `confirm` repeats the machine's name."""

@@ -61,7 +61,15 @@ def label(text: str) -> str:
 def report(gpu: Gpu) -> GpuReport:
     driver = label(gpu.driver) if gpu.driver else ""
     return GpuReport(
-        label(gpu.uuid), gpu.index, label(gpu.vendor), label(gpu.model), gpu.memory_mib, driver, numa=gpu.numa
+        label(gpu.uuid),
+        gpu.index,
+        label(gpu.vendor),
+        label(gpu.model),
+        gpu.memory_mib,
+        driver,
+        toolkit=label(gpu.toolkit) if gpu.toolkit else "",
+        trouble=gpu.trouble[:2000],
+        numa=gpu.numa,
     )
 
 

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,18 +22,22 @@ from msgspec import Struct
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import kernel
+from gpuaas.node.host.cgroups import layout
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
 from gpuaas.node.host.network import inside
 from gpuaas.node.host.network.inside import Machine
+from gpuaas.node.host.supervisor.plan import Plan, Started
+from gpuaas.node.host.supervisor.supervise import supervise
 
-MAX_FDS = 2
+MAX_FDS = 3
 _CHUNK = 65536
 
 
 class Request(Struct, frozen=True):
     operations: list[AnyOperation] = []
+    supervise: Plan | None = None  # become the supervisor of a machine; a listening socket comes with it
     look: bool = False  # answer with the mounts
     open: str = ""  # answer with a handle on this path
     network: Machine | None = None  # this and nothing else; the namespace is a network namespace
@@ -50,6 +55,7 @@ class Reply(Struct, frozen=True):
 
     failed: Failed | None = None
     mountinfo: str = ""
+    started: Started | None = None
 
 
 def main() -> None:
@@ -74,6 +80,7 @@ def _loop(control: socket.socket, older: int) -> None:
         if not message:
             return
         if os.fork() == 0:
+            control.close()
             _child(fds, older)
         for fd in fds:
             os.close(fd)
@@ -85,6 +92,8 @@ def _child(fds: list[int], older: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with socket.socket(fileno=fds[0]) as caller:
             request = msgspec.json.decode(_read_all(caller), type=Request)
+            if request.supervise is not None:
+                supervise(request.supervise, layout.detect(), fds[1], fds[2], partial(_report, caller))
             home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             reply, handles = _serve(request, fds[1] if len(fds) > 1 else None, older)
             # So that nothing is held any more when the caller reads that it is done.
@@ -96,6 +105,12 @@ def _child(fds: list[int], older: int) -> None:
             caller.sendall(data[sent:])
     finally:
         os._exit(0)  # whatever happened: a caller that has no reply knows
+
+
+def _report(caller: socket.socket, started: Started) -> None:
+    with suppress(OSError):  # the agent ended meanwhile
+        caller.sendall(msgspec.json.encode(Reply(started=started)))
+        caller.close()
 
 
 def _serve(request: Request, namespace: int | None, older: int) -> tuple[Reply, list[int]]:

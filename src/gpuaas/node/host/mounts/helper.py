@@ -27,13 +27,13 @@ class Helper:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, request: Request, namespace: int | None) -> tuple[Reply, list[int]]:
+    def ask(self, request: Request, namespace: int | None, more: Sequence[int] = ()) -> tuple[Reply, list[int]]:
         """Has it performed in a namespace, or in a fresh one. The caller closes the handles that come back."""
         mine, theirs = socket.socketpair()
         with mine:
             mine.settimeout(TIMEOUT_SECONDS)
             with theirs, self._lock:
-                self._send([theirs.fileno()] if namespace is None else [theirs.fileno(), namespace])
+                self._send([theirs.fileno(), *(() if namespace is None else (namespace,)), *more])
             with asking("ask", "the mount helper"):
                 mine.sendall(msgspec.json.encode(request))
                 mine.shutdown(socket.SHUT_WR)

@@ -16,6 +16,7 @@ from gpuaas.node.host.mounts.helper import Helper
 from gpuaas.node.host.mounts.mounts import Mount
 from gpuaas.node.host.mounts.operations import AnyOperation
 from gpuaas.node.host.paths import Paths
+from gpuaas.node.host.supervisor.plan import Plan, Started
 
 
 class Namespaces:
@@ -51,6 +52,11 @@ class Namespaces:
         """A handle (O_PATH) on a path as it is inside, for `safepath`. The caller closes it."""
         return self._inside(id, Request(open=str(path)))[1][0]
 
+    def supervise(self, id: str, plan: Plan, listener: int) -> Started:
+        """Starts the supervisor of a machine, with which it starts the machine in this mount namespace."""
+        reply, _ = self._inside(id, Request(supervise=plan), [listener])
+        return reply.started or Started(0)
+
     def command(self, id: str, command: Sequence[str]) -> list[str]:
         """The command line that runs `command` inside."""
         return ["nsenter", f"--mount={self._paths.pin(id)}", "--", *command]
@@ -72,11 +78,11 @@ class Namespaces:
         self.close()
         pins.clear(self._paths.pins)
 
-    def _inside(self, id: str, request: Request) -> tuple[Reply, list[int]]:
+    def _inside(self, id: str, request: Request, more: Sequence[int] = ()) -> tuple[Reply, list[int]]:
         namespace = pins.reopen(self._paths.pin(id), CLONE_NEWNS)
         if namespace is None:
             raise HostError("enter", id, "it has no mount namespace")
         try:
-            return self.helper.ask(request, namespace)
+            return self.helper.ask(request, namespace, more)
         finally:
             os.close(namespace)

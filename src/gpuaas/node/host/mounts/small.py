@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,23 +24,28 @@ def become(run: Path, keep: Iterable[Path]) -> None:
     with asking("leave", "the host's mount namespace"):
         kernel.unshare(kernel.CLONE_NEWNS)
     mounts.set_propagation(Path("/"), Propagation.PRIVATE, recursive=True)
-    wanted = needed(mounts.mounts(), [str(path) for path in (run, *keep)])
+    # Copied before the root is: it is put on top of the run directory, and would hide what is mounted below that.
+    copies = list(_copies(needed(mounts.mounts(), [str(path) for path in (run, *keep)])))
     root = mounts.clone(Path("/"))
     # Any directory will do to stand on while the root is changed.
     mounts.attach(root, run)
     os.close(root)
     os.chdir(run)
-    for target in wanted:
-        # What another mount hides cannot be reached, here as on the host.
-        with suppress(FileNotFoundError):
-            os.stat(target)
-            fd = mounts.clone(Path(target))
-            mounts.attach(fd, Path(target.lstrip("/")))
-            os.close(fd)
+    for target, fd in copies:
+        mounts.attach(fd, Path(target.lstrip("/")))
+        os.close(fd)
     with asking("change", "the root of a mount namespace"):
         kernel.pivot_root(".", ".")
         kernel.umount2(".", kernel.MNT_DETACH)
         os.chdir("/")
+
+
+def _copies(targets: Iterable[str]) -> Iterator[tuple[str, int]]:
+    for target in targets:
+        # What another mount hides cannot be reached, here as on the host.
+        with suppress(FileNotFoundError):
+            os.stat(target)
+            yield target, mounts.clone(Path(target))
 
 
 def needed(table: Iterable[Mount], paths: Iterable[str]) -> list[str]:
