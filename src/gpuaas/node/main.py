@@ -22,6 +22,7 @@ from gpuaas.node.host import doctor, findings
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
+from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Disk, Host
 from gpuaas.node.host.linux import LinuxConfig, LinuxHost
 from gpuaas.node.host.paths import Paths
@@ -67,6 +68,15 @@ def examine(state_dir: Path, simulate_gpus: str) -> tuple[list[dict[str, object]
     return [asdict(each) for each in found], findings.ready(found)[0], findings.render(found)
 
 
+def import_image(config: AgentConfig, archive: Path, name: str) -> str:
+    """Takes a root file system (tarball, OCI archive, `docker save`) into the node's store. Answers its version."""
+    return Images(Paths(config.state_dir, config.run_dir, config.image_store)).import_archive(archive, name)
+
+
+def list_images(config: AgentConfig) -> list[str]:
+    return Images(Paths(config.state_dir, config.run_dir, config.image_store)).versions()
+
+
 def clear_host(config: AgentConfig) -> None:
     """Stops every machine of this node and takes away all that is not a file. Data stays; the next agent goes on."""
     if config.host == "linux":
@@ -92,6 +102,7 @@ def linux_host(config: AgentConfig) -> LinuxHost:
             pool=config.pool,
             denied=config.denied,
             disk_mib=config.disk_mib,
+            base_image=config.base_image,
         )
     )
 
