@@ -45,3 +45,9 @@ def tenant(shared_node: Node, clean_machine: None, tmp_path: Path) -> Iterator[L
         with suppress(HostError):
             one.release()
     shared_node.host.forget(shared_node.host.news())
+
+
+@pytest.fixture
+def own_tenant(node: Node, tmp_path: Path) -> Launch:
+    """On a node of the test's own, whose agent may be replaced."""
+    return lambda seat=0: Tenant(node, tmp_path, seat)

@@ -19,7 +19,7 @@ seen: set[tuple[str, str]] = set()
 
 
 def look(pid: str) -> None:
-    for name in ("cmdline", "environ", "maps", "status", "mountinfo", "cgroup", "comm", "auxv"):
+    for name in ("cmdline", "environ", "maps", "status", "cgroup", "comm", "auxv"):
         with suppress(OSError), open(f"/proc/{pid}/{name}", "rb") as file:
             note(name, file.read(1 << 20))
     for name in ("exe", "cwd", "root"):

@@ -101,6 +101,10 @@ class Tenant:
         self.body = replace(self.body, restarts=self.body.restarts + 1)
         self.launch()
 
+    def new_agent(self) -> None:
+        self.host.close()
+        self.node.agent()
+
     def release(self) -> list[Scrub]:
         self.stop()
         self.host.access_remove(self.id)
@@ -109,11 +113,20 @@ class Tenant:
         self.host.rootfs_remove(self.id)
         return scrubs
 
-    def plant(self, script: str) -> None:
-        """As root of the host, on the tree of a machine that does not run: what no tenant can do while it does."""
-        pin = self.node.config.paths.pin(self.id)
-        words = ["nsenter", f"--mount={pin}", "sh", "-euc", f"cd '{self.live}/rootfs'; {script}"]
-        subprocess.run(words, check=True, timeout=60)
+    def plant(self, script: str, text: bytes = b"") -> None:
+        """As the machine's root, on its tree while it does not run: nothing is in use then.
+
+        Locked into it and without any right on the host: the links in that tree lead to the host's own files.
+        """
+        pin, root = self.node.config.paths.pin(self.id), self.body.uid_base
+        locked = ["chroot", f"--userspec=+{root}:+{root}", "--groups=", f"{self.live}/rootfs"]
+        words = ["nsenter", f"--mount={pin}", *locked, "/bin/bash", "-euc", script]
+        subprocess.run(words, input=text, check=True, timeout=60)
+
+    def install(self, source: Path, *targets: str) -> None:
+        """A file of the test's, as programs of the machine's that does not run."""
+        script = 'cat >/planted; for each in "$@"; do rm -f "$each"; cp /planted "$each"; chmod 755 "$each"; done'
+        self.plant(f"set -- {' '.join(targets)}; {script}; rm /planted", source.read_bytes())
 
     # what people do
 

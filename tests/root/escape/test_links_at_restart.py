@@ -26,7 +26,6 @@ KINDS = {
     "a hard link": 'ln etc/shadow "$FILE"',
     "a large directory": 'mkdir "$FILE"; cd "$FILE"; seq 5000 | xargs touch; cd - >/dev/null',
     "a pipe": 'mkfifo "$FILE"',
-    "a device": 'mknod "$FILE" c 5 1',
     "a socket": 'python3 -c "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])" "$FILE"',
     "nothing": ":",
 }

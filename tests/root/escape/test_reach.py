@@ -1,0 +1,117 @@
+"""T14: what a machine reaches: not its host at any address, nor its neighbour, nor a cloud's metadata."""
+
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from root.conftest import needs
+from root.escape.conftest import Launch
+
+pytestmark = needs("runc", "catatonit", "ssh", "nft")
+PROBE = """
+import json, socket, sys
+targets, ports, paths, abstract = json.loads(sys.stdin.readline())
+reached = []
+for host in targets:
+    for port in ports:
+        for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+            s = socket.socket(socket.AF_INET, kind)
+            s.settimeout(0.15)
+            try:
+                s.connect((host, port))
+                s.send(b"?")
+                if s.recv(1):
+                    reached.append([host, port, kind])
+            except OSError as error:
+                if isinstance(error, ConnectionRefusedError):
+                    reached.append([host, port, "refused"])
+for path in [*paths, *("\\0" + name for name in abstract)]:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM):
+        try:
+            socket.socket(socket.AF_UNIX, kind).connect(path)
+            reached.append(path)
+        except OSError:
+            pass
+for family, kind, protocol in ((2, 3, 1), (2, 3, 255), (17, 3, 3), (17, 2, 3), (10, 3, 58), (40, 1, 0)):
+    try:
+        socket.socket(family, kind, protocol)
+        reached.append(["socket", family, kind, protocol])
+    except OSError:
+        pass
+print(json.dumps(reached))
+"""
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    """On the host, at all its addresses: answers whoever comes, by TCP and by UDP."""
+    with (
+        socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server,
+        socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as datagrams,
+    ):
+        port = int(server.getsockname()[1])
+        datagrams.bind(("::", port))
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.sendall(b"!")
+
+        def answer_datagrams() -> None:
+            with suppress(OSError, TypeError):  # None is where nothing comes from: it was shut down
+                while True:
+                    datagrams.sendto(b"!", datagrams.recvfrom(16)[1])
+
+        for each in (answer, answer_datagrams):
+            threading.Thread(target=each, daemon=True).start()
+        yield port
+        for each in (server, datagrams):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+
+def test_nothing_is_reached(tenant: Launch, listener: int) -> None:
+    machine, other = tenant(), tenant()
+    serving = other.session("python3 -m http.server 8080 2>&1 & echo there; wait")
+    assert serving.stdout is not None
+    assert serving.stdout.readline() == "there\n"
+    address = other.ssh("hostname -I").stdout.split()[0]
+    gateway = machine.ssh("ip route | awk '/default/ {print $3}'").stdout.strip()
+    own = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+    targets = [*(each for each in own if ":" not in each), gateway or "169.254.1.1", address, "169.254.169.254"]
+    ports = [listener, 22, 5432, 8080, machine.body.ssh_port, other.body.ssh_port]
+    sockets = [str(machine.live / "supervisor"), str(other.live / "supervisor"), "/run/gpuaas/supervisor", "/run/dbus"]
+    abstract = f"gpuaas-escape-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as hidden:
+        hidden.bind(f"\0{abstract}")
+        hidden.listen()
+        # On the host it is reached: the probe knows how to ask.
+        with socket.create_connection(("127.0.0.1", listener)) as connection:
+            assert connection.recv(1) == b"!"
+        text = json.dumps([targets, ports, sockets, [abstract]])
+        machine.ssh("cat >/tmp/probe.py", text=PROBE)
+        done = machine.ssh("sudo python3 /tmp/probe.py", text=text + "\n")
+    serving.kill()
+    serving.communicate()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+    assert machine.ssh("ping -c1 -W1 " + address).returncode != 0
+
+
+def test_a_forward_goes_no_further_than_the_machine(tenant: Launch, listener: int) -> None:
+    """sshd opens forwarded connections in the machine, where only what a machine reaches is reached."""
+    machine = tenant()
+    session = machine.session("echo there; sleep 60", "-L", f"127.0.0.1:21790:127.0.0.1:{listener}")
+    assert session.stdout is not None
+    assert session.stdout.readline() == "there\n"
+    with socket.create_connection(("127.0.0.1", 21790), timeout=5) as connection:
+        assert connection.recv(1) == b""
+    session.kill()
+    session.communicate()

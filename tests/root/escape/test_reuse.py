@@ -1,0 +1,66 @@
+"""T27: ids, ports, addresses and names are given to the next only when the last holder is gone."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.mounts.idmaps import processes
+from root.conftest import needs
+from root.escape.conftest import Launch
+from root.escape.tenants import Tenant
+from root.linux import Node
+
+pytestmark = needs("runc", "catatonit", "ssh")
+CYCLES, SEATS = 26, 4  # of each
+
+
+def test_what_an_old_holder_has_is_refused(tenant: Launch) -> None:
+    holder, other = tenant(), tenant(launch=False)
+    for field in ("uid_base", "ssh_port", "seat", "slots"):
+        taken = Tenant(holder.node, holder.people[0].file.parent, 2)
+        taken.body = replace(taken.body, **{field: getattr(holder.body, field)})
+        with pytest.raises(HostError, match=r"belong to|in use|has this address"):
+            taken.launch()
+        taken.release()
+        assert holder.ssh("true").returncode == 0
+    # A range that begins in the middle of another.
+    other.body = replace(other.body, uid_base=holder.body.uid_base + 1000)
+    with pytest.raises(HostError, match="belong to"):
+        other.launch()
+    other.release()
+    # Without its agent's knowledge: the process of an old holder is enough.
+    assert processes(holder.body.uid_base)
+    with pytest.raises(HostError, match="running"):
+        holder.host.rootfs_remove(holder.id)
+
+
+@pytest.mark.slow
+def test_seats_change_hands_quickly(shared_node: Node, clean_machine: None, tmp_path: Path) -> None:
+    """On all seats at once. Each tenant brings its own, and finds nothing of the one before."""
+
+    def use(seat: int) -> int:
+        before = None
+        for number in range(CYCLES):
+            one = Tenant(shared_node, tmp_path, seat).launch()
+            try:
+                if before is not None:
+                    assert one.host_key != before.host_key
+                if before is not None and number % 8 == 1:
+                    assert one.ssh("ls /mine").returncode == 2
+                    assert one.ssh("true", by=before.people[0]).returncode == 255
+                elif number % 8 == 0:
+                    assert one.root("touch /mine /dev/shm/mine").returncode == 0
+            finally:
+                assert all(scrub.clean for scrub in one.release())
+            assert not processes(one.body.uid_base)
+            assert one.id not in {each.id for each in one.host.present()}
+            before = one
+        return CYCLES
+
+    with ThreadPoolExecutor(SEATS) as pool:
+        assert sum(pool.map(use, range(SEATS))) > 100
+    assert shared_node.host.present() == []
+    shared_node.host.forget(shared_node.host.news())
