@@ -19,80 +19,16 @@ _WALL = 0x40000000
 _SETSID, _OPENAT, _OPEN = 112, 257, 2
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 # On x86-64. No `close`: the death of a process closes all it has, so before and after are the same.
-_CHANGING = frozenset(
-    dict(
-        # fmt: off
-        write=1,
-        ioctl=16,
-        pwrite64=18,
-        writev=20,
-        sendfile=40,
-        connect=42,
-        sendto=44,
-        sendmsg=46,
-        shutdown=48,
-        bind=49,
-        listen=50,
-        clone=56,
-        fork=57,
-        vfork=58,
-        execve=59,
-        kill=62,
-        flock=73,
-        fsync=74,
-        fdatasync=75,
-        truncate=76,
-        ftruncate=77,
-        rename=82,
-        mkdir=83,
-        rmdir=84,
-        creat=85,
-        link=86,
-        unlink=87,
-        symlink=88,
-        chmod=90,
-        fchmod=91,
-        chown=92,
-        fchown=93,
-        setuid=105,
-        setgid=106,
-        setpgid=109,
-        setsid=112,
-        setresuid=117,
-        setresgid=119,
-        pivot_root=155,
-        prctl=157,
-        chroot=161,
-        mount=165,
-        umount2=166,
-        sethostname=170,
-        exit_group=231,
-        mkdirat=258,
-        mknodat=259,
-        fchownat=260,
-        unlinkat=263,
-        renameat=264,
-        linkat=265,
-        symlinkat=266,
-        fchmodat=268,
-        unshare=272,
-        accept4=288,
-        setns=308,
-        renameat2=316,
-        seccomp=317,
-        bpf=321,
-        execveat=322,
-        pidfd_send_signal=424,
-        open_tree=428,
-        move_mount=429,
-        fsopen=430,
-        fsconfig=431,
-        fsmount=432,
-        clone3=435,
-        mount_setattr=442,
-        # fmt: on
-    ).values()
-)
+_NAMED = """
+write=1 ioctl=16 pwrite64=18 writev=20 sendfile=40 connect=42 sendto=44 sendmsg=46 shutdown=48 bind=49 listen=50
+clone=56 fork=57 vfork=58 execve=59 kill=62 flock=73 fsync=74 fdatasync=75 truncate=76 ftruncate=77 rename=82
+mkdir=83 rmdir=84 creat=85 link=86 unlink=87 symlink=88 chmod=90 fchmod=91 chown=92 fchown=93 setuid=105 setgid=106
+setpgid=109 setsid=112 setresuid=117 setresgid=119 pivot_root=155 prctl=157 chroot=161 mount=165 umount2=166
+sethostname=170 exit_group=231 mkdirat=258 mknodat=259 fchownat=260 unlinkat=263 renameat=264 linkat=265
+symlinkat=266 fchmodat=268 unshare=272 accept4=288 setns=308 renameat2=316 seccomp=317 bpf=321 execveat=322
+pidfd_send_signal=424 open_tree=428 move_mount=429 fsopen=430 fsconfig=431 fsmount=432 clone3=435 mount_setattr=442
+"""
+_CHANGING = frozenset(int(each.partition("=")[2]) for each in _NAMED.split())
 DONE = signal.SIGWINCH  # raised by the traced agent itself: this was all
 
 

@@ -37,7 +37,10 @@ class Devices:
 
     def ready(self, id: str, body: AllocationBody) -> bool:
         """Whether there is nothing to be done: then a running container is no obstacle."""
-        held = self.held(id)
+        try:
+            held = self.held(id)
+        except HostError:
+            return False
         wanted = sorted(gpu for slot in body.slots for gpu in slot.gpus)
         if held is None or sorted(held.gpus) != wanted or held.restarts < body.restarts:
             return False
@@ -50,9 +53,12 @@ class Devices:
         for name in wanted:
             if name not in known:
                 raise HostError("devices_ensure", id, f"this host has no GPU {name}", transient=False)
-        before = self.held(id)
+        try:
+            before, again = self.held(id), False
+        except HostError:
+            before, again = None, True  # damaged: whatever they went through, it is done once more
         # The first user gets them as the last scrub left them.
-        again = before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
+        again |= before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
         with self._giving:
             for name in wanted:
                 self._free(id, name, before)
@@ -66,7 +72,10 @@ class Devices:
         self._write(id, Held(wanted, body.restarts, self._boot_id))
 
     def remove(self, id: str, gpus: list[str]) -> list[Scrub]:
-        held = self.held(id)
+        try:
+            held = self.held(id)
+        except HostError:
+            held = None  # damaged: then there is nothing to learn from it
         known = self._known()
         scrubs = [self._scrub(id, name, known) for name in sorted({*gpus, *(held.gpus if held else [])})]
         self._records.remove(id)

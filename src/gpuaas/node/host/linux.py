@@ -40,7 +40,6 @@ from gpuaas.node.host.rootfs import Rootfs
 from gpuaas.node.host.supervisor import news, requests
 from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Sample, Scrub
 
-PIDS = 32768
 GRACE_SECONDS = 1.0
 _MIB = 2**20
 _READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
@@ -60,6 +59,9 @@ class LinuxConfig:
     denied: tuple[str, ...] = ()  # networks that machines never reach
     disk_mib: int = 64 * 1024
     limit: str = ""  # the driver of the disk limit; empty: the best that works here
+    pids: int = 32768  # processes and threads of a machine
+    runtime: str = ""  # the OCI runtime; empty: the best that is installed
+    start_seconds: float = 30.0  # for the OCI runtime
     base_image: str | None = None
 
 
@@ -91,7 +93,10 @@ class LinuxHost:
         self.gpus: AnyGpus = _gpus(config)
         self._devices = Devices(paths, self.gpus, self._boot_id)
         self._access = Access(paths)
-        self._machines = Machines(paths, self._namespaces, self._layout, config.prefix, _runtime(self._layout))
+        runtime = config.runtime or _runtime(self._layout)
+        self._machines = Machines(
+            paths, self._namespaces, self._layout, config.prefix, runtime, start_seconds=config.start_seconds
+        )
         self._listeners = Listeners()
         self._choosing = threading.Lock()
         self._cpus: dict[str, str] = {}  # the cpusets of those that were started by this agent
@@ -183,7 +188,7 @@ class LinuxHost:
 
     def devices_ensure(self, id: str, body: AllocationBody) -> None:
         if not self._devices.ready(id, body):
-            self._idle("devices_ensure", id)
+            self._idle("devices_ensure", id, "; its GPUs, or a damaged record of them, can be set right by a restart")
         self._devices.ensure(id, body)
 
     def devices_remove(self, id: str, gpus: list[str]) -> list[Scrub]:
@@ -333,7 +338,7 @@ class LinuxHost:
             cpuset=self._cpus[id],
             memory_bytes=body.memory_mib * _MIB,
             swap_bytes=0,
-            pids=PIDS,
+            pids=self._config.pids,
         )
 
     @contextmanager
@@ -368,10 +373,10 @@ class LinuxHost:
         if self._machines.record(id) is None and id in self._machines.ids():
             self._machines.stop(id, "its start was cut off", 0)
 
-    def _idle(self, verb: str, id: str) -> None:
+    def _idle(self, verb: str, id: str, remedy: str = "") -> None:
         machine = self.container(id)
         if machine is not None and machine.running:
-            raise HostError(verb, id, "its container is running")
+            raise HostError(verb, id, f"its container is running{remedy}")
 
 
 def _gpus(config: LinuxConfig) -> AnyGpus:
