@@ -23,7 +23,7 @@ def member(id: str = ID, seat: int = 0, project_id: str = PROJECT, group: int = 
     return Member(id, f"gv{id[:13]}", IPv4Address("198.18.0.0") + seat, project_id, group)
 
 
-def network(tmp_path: Path, **more: str) -> Network:
+def network(tmp_path: Path, **more: object) -> Network:
     return Network(Paths(tmp_path, tmp_path), Helper(tmp_path, []), **more)  # type: ignore[arg-type]
 
 
@@ -94,6 +94,9 @@ def test_a_seat_has_an_address_while_there_are_some(tmp_path: Path) -> None:
 def test_names_that_would_become_commands_are_refused(tmp_path: Path) -> None:
     for more in ({"name": "a; drop"}, {"interfaces": 'g"'}, {"interfaces": "toolongprefix"}, {"interfaces": ""}):
         with pytest.raises(HostError, match="not names"):
+            network(tmp_path, **more)
+    for more in ({"pool": "198.18.0.1/15"}, {"pool": "fd00::/64"}, {"denied": ["server.example.org"]}):
+        with pytest.raises(HostError, match="networks that were configured"):
             network(tmp_path, **more)
     with pytest.raises(HostError, match="not the id of a project"):
         network(tmp_path).ensure(ID, seat=0, uid_base=65536, project_id="pr\n", open_network=True)

@@ -163,6 +163,16 @@ def test_an_address_has_one_owner(network: Network, make: Make) -> None:
     other.clear()
 
 
+def test_a_twin_by_name_is_left_alone(network: Network) -> None:
+    twin = ID[:-1] + ("a" if ID[-1] != "a" else "b")
+    ensure(network)
+    with pytest.raises(HostError, match=f"{ID} has this interface"):
+        ensure(network, twin, 1)
+    network.remove(twin)
+    assert network.complete(ID)
+    network.remove(ID)
+
+
 def test_traffic_is_counted_from_the_machines_side(network: Network, world: "Popen[str]") -> None:
     ensure(network)
     code = "import socket, sys; end = socket.create_connection((sys.argv[1], int(sys.argv[2]))); end.recv(99)\n"
@@ -215,7 +225,7 @@ def test_a_machine_reaches_nothing_else(network: Network, world: "Popen[str]") -
         network.remove(id)
 
 
-def test_no_port_that_is_open_on_this_host_answers(network: Network) -> None:
+def test_no_port_that_is_open_on_this_host_answers(network: Network, world: "Popen[str]") -> None:
     ensure(network)
     ports = set()
     for file in ("tcp", "tcp6"):

@@ -1,4 +1,4 @@
-"""The helper: a small process that enters mount namespaces, so that the agent never has to.
+"""The helper: a small process that enters namespaces, so that the agent never has to.
 
     python -m gpuaas.node.host.mounts.enter SOCKET_FD RUN_DIRECTORY [PATH TO KEEP]...
 

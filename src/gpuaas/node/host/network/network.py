@@ -60,8 +60,11 @@ class Network:
         self._name = name
         self._interfaces = interfaces
         self._resolver_files = resolver_files
-        self._pool = IPv4Network(pool)
-        self._table = Table(name, interfaces, self._pool, _only_ipv4(denied))
+        try:
+            self._pool = IPv4Network(pool)
+            self._table = Table(name, interfaces, self._pool, _only_ipv4(denied))
+        except ValueError as error:
+            raise HostError("read", "the networks that were configured", str(error), transient=False) from error
 
     def prepare(self) -> None:
         """Once at every start of the agent, before anything else."""
@@ -86,9 +89,8 @@ class Network:
 
     def remove(self, id: str) -> None:
         member = self._table.find(id)
-        name = self._interface(id)
-        silent = links.counters(name) == (0, 0)
-        links.delete(name)
+        silent = links.counters(self._interface(id)) == (0, 0)
+        self._delete_link(id)
         # While the table names it nobody else can have the address. Its connections are looked for among all: 10 ms.
         if member is not None and not silent:
             connections.forget(member.address)
@@ -172,7 +174,7 @@ class Network:
                 os.close(handle)
 
     def _create_link(self, member: Member) -> None:
-        links.delete(member.interface)
+        self._delete_link(member.id)
         namespace = self._reopen(member.id, "net")
         try:
             self._helper.ask(Request(network=_machine(member, 0)), namespace)
@@ -192,8 +194,15 @@ class Network:
             links.host_route(kernel, index, member.address)
             links.set_alias(kernel, index, _finished(member))
 
+    def _delete_link(self, id: str) -> None:
+        """Names are short: one that says it is another's is left alone."""
+        name = self._interface(id)
+        said = links.alias(name)
+        if said is not None and said.partition(" ")[0] in ("", id):
+            links.delete(name)
+
     def _remove_parts(self, id: str) -> None:
-        links.delete(self._interface(id))
+        self._delete_link(id)
         for name in _KINDS:
             pins.drop(self._paths.network_pin(id, name))
 
