@@ -17,7 +17,7 @@ from gpuaas.wire.node import AllocationBody, KeySpec, Scrub, SlotSpec
 from root.linux import Node
 
 ids = Ids(random.Random())
-FIRST_UID, FIRST_PORT = 65536 * 500, 21500  # of others than the rest of the tests use
+FIRST_UID, FIRST_PORT = 65536 * 7300, 21500  # of others than the rest of the tests use
 SSH = ("ssh", "-F", "none", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "LogLevel=ERROR")
 Done = subprocess.CompletedProcess[str]
 

@@ -14,7 +14,7 @@ from root.escape.conftest import Launch
 from root.escape.tenants import Tenant
 
 pytestmark = needs("runc", "catatonit", "ssh")
-BOMB_SECONDS = 4
+BOMB_SECONDS = 3
 ECHO_SECONDS = 0.25  # of the neighbour's, usually; CI's two processors are all there is
 HOST_MIB = 300  # of the host's disk, that anything may use
 BOMBS = {
@@ -22,9 +22,9 @@ BOMBS = {
     "memory": "python3 -c '\na = []\nwhile True: a.append(bytearray(1 << 24))'",
     "shared memory": "head -c 4G /dev/zero >/dev/shm/fill; head -c 4G /dev/zero >/run/fill; sleep 100",
     "disk": "head -c 4G /dev/zero >/fill; head -c 4G /dev/zero >/tmp/fill; sleep 100",
-    "files": "python3 -c '\nimport itertools\nfor i in itertools.count(): open(f\"/var/tmp/{i}\", \"w\").close()'; sleep 100",
+    "files": "cd /var/tmp; seq 1000000 | xargs touch; sleep 100",
     "open files": "python3 -c '\nimport os\nwhile True:\n  try: os.dup(0)\n  except OSError: pass'",
-    "connections": "python3 -c '\nimport socket\na=[]\nwhile True:\n  try: a.append(socket.socket())\n  except OSError: a=[]'",
+    "sockets": "python3 -c '\nimport socket\na = []\nwhile len(a) < 60000: a += socket.socketpair()'; sleep 100",
     "logs": "while :; do for each in /proc/[0-9]*/fd/[12]; do yes | head -c 1M >$each; done; done",
     "processors": "for i in $(seq 16); do (while :; do :; done) & done; wait",
 }

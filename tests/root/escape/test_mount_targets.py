@@ -11,8 +11,9 @@ from gpuaas.node.host.container.boot import Boot, ReadOnlyBind, View, check
 from gpuaas.node.host.container.config import config
 
 ID = "al-" + "a" * 16
-BOOT = Boot(ID, "machine", Path("/r/rootfs"), 1 << 20, "/proc/1/fd/3", "/proc/1/fd/4", f"/gpuaas/{ID}", ("/init",), 1 << 20)
-PARTS = st.sampled_from(["", ".", "..", "proc", "sys", "dev", "etc", "data", "a b", "\n", "\0", "ü", "\u202e", "%s", "~"])
+NAMESPACES = ("/proc/1/fd/3", "/proc/1/fd/4")
+BOOT = Boot(ID, "machine", Path("/r/rootfs"), 1 << 20, *NAMESPACES, f"/gpuaas/{ID}", ("/init",), 1 << 20)
+PARTS = st.sampled_from(["", ".", "..", "proc", "sys", "dev", "etc", "data", "a b", "\n", "\0", "ü", "\u202e", "%s"])
 PATHS = st.one_of(
     st.text(max_size=40),
     st.lists(PARTS, max_size=6).map("/".join),
