@@ -6,6 +6,7 @@ import random
 import subprocess
 import time
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.linux import LinuxConfig, LinuxHost
 from gpuaas.node.host.machines import RECORD, Record
+from gpuaas.node.host.mounts.idmaps import IDS_PER_RANGE
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.journal import Journal
 from gpuaas.node.runner import Runner
@@ -125,10 +127,19 @@ class World:
 
     def wait(self) -> None:
         """Until the agent would try again."""
+        self.reap()
         due = self.runner.due()
         if due is not None:
             time.sleep((due - self.clock.boottime()) * PAUSE_SECONDS)
             self.clock.advance(due - self.clock.boottime())
+
+    def reap(self) -> None:
+        """Orphans come to the test. The first process of a machine ends only after all that it had are waited for."""
+        ours = range(self.body.uid_base, self.body.uid_base + IDS_PER_RANGE)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            with suppress(OSError):
+                if _uid(pid) in ours:
+                    os.waitpid(int(pid), os.WNOHANG)
 
     def machine(self) -> Record:
         data = (self.node.config.paths.live(ID) / RECORD).read_bytes()
@@ -146,6 +157,11 @@ class World:
             journal.joined(NODE)
             journal.synced(STORE)
         return Runner(self.node.host, journal, self.clock)
+
+
+def _uid(pid: str) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:")))
 
 
 def _output(*command: str) -> str:

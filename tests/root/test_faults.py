@@ -290,9 +290,7 @@ def test_a_reboot_brings_the_machine_back_as_it_was(world: World) -> None:
 def end(world: World) -> None:
     """Everything of all machines, and who looks after them."""
     kill(Cgroup(layout.detect(), world.node.config.prefix))
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+    world.reap()
 
 
 def reboot(world: World) -> None:
