@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.disk import FileDisk
@@ -53,17 +54,18 @@ class Devices:
         before = self.held(id)
         # The first user gets them as the last scrub left them.
         again = before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
+        given = Held(wanted, body.restarts, self._boot_id)
         with self._giving:
             for name in wanted:
                 self._free(id, name, before)
             # The marks first: whoever dies in between leaves a GPU that nobody gets before it was scrubbed.
             for name in wanted:
                 self._marks.dirty(name, _why(id))
-            self._write(id, Held(wanted, before.restarts if before else -1, before.boot_id if before else ""))
+            self._write(id, replace(before, gpus=wanted) if before and again else given)
         if again:
             for name in wanted:
                 self._gpus.reset(known[name])
-        self._write(id, Held(wanted, body.restarts, self._boot_id))
+            self._write(id, given)
 
     def remove(self, id: str, gpus: list[str]) -> list[Scrub]:
         held = self.held(id)
