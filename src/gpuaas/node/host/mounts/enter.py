@@ -27,7 +27,7 @@ from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
 from gpuaas.node.host.network import inside
-from gpuaas.node.host.network.inside import Address, Fresh
+from gpuaas.node.host.network.inside import Link
 from gpuaas.node.host.supervisor.plan import Plan, Started
 from gpuaas.node.host.supervisor.supervise import supervise
 
@@ -40,7 +40,7 @@ class Request(Struct, frozen=True):
     supervise: Plan | None = None  # become the supervisor of a machine; a listening socket comes with it
     look: bool = False  # answer with the mounts
     open: str = ""  # answer with a handle on this path
-    network: Fresh | Address | None = None  # this and nothing else; the namespace is a network namespace
+    network: Link | None = None  # this and nothing else; the namespace is a network namespace
 
 
 class Failed(Struct, frozen=True):

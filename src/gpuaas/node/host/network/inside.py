@@ -1,4 +1,4 @@
-"""What the helper does for a machine's network: makes its namespaces, and sets up its end of the link.
+"""What the helper does for a machine's network: makes its namespaces and its link, and sets up the machine's end.
 
 Runs in a child of the helper (`mounts/enter`), never in the agent. It reads no file that a tenant can write.
 """
@@ -21,32 +21,31 @@ _LOOPBACK = "lo"
 _NO_IPV6 = [Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6") for which in ("all", "default")]
 
 
-class Fresh(Struct, frozen=True, tag=True):
-    """A user namespace with the ids from `uid_base`, and a network namespace that belongs to it."""
+class Link(Struct, frozen=True):
+    """The only link of a machine, with its only address, and the only way out of it."""
 
-    uid_base: int
-
-
-class Address(Struct, frozen=True, tag=True):
-    """The only address of a machine, and the only way out of it."""
-
-    device: str
+    uid_base: int  # of the user namespace that fresh network namespaces belong to
+    name: str  # of the host's end
+    mac: str
+    mtu: int
+    device: str  # the machine's end
+    device_mac: str
     address: str
-    gateway: str
-    gateway_mac: str
+    gateway: str  # whose mac is that of the host's end
 
 
-def serve(request: Fresh | Address, namespace: int | None) -> list[int]:
-    """Answers with handles on what it made."""
-    if isinstance(request, Fresh):
-        return list(idmaps.network_namespace(request.uid_base))
-    assert namespace is not None
-    with asking("set up the network of", request.address), _entered(namespace):
+def serve(request: Link, namespace: int | None) -> list[int]:
+    """In the network namespace, or else in a fresh one in a fresh user namespace: answers with handles on both."""
+    fresh = [] if namespace is not None else idmaps.network_namespace(request.uid_base)
+    inside = namespace if namespace is not None else fresh[1]
+    mac, device_mac = bytes.fromhex(request.mac), bytes.fromhex(request.device_mac)
+    links.create(request.name, mac, request.device, device_mac, inside, request.mtu)
+    with asking("set up the network of", request.address), _entered(inside):
         _set_up(request)
-    return []
+    return fresh
 
 
-def _set_up(request: Address) -> None:
+def _set_up(request: Link) -> None:
     for file in _NO_IPV6:
         with suppress(FileNotFoundError):  # this kernel has none
             file.write_text("1")
@@ -55,7 +54,7 @@ def _set_up(request: Address) -> None:
         links.up(kernel_side, links.index(_LOOPBACK))
         links.up(kernel_side, device)
         links.address(kernel_side, device, IPv4Address(request.address))
-        links.neighbour(kernel_side, device, gateway, bytes.fromhex(request.gateway_mac))
+        links.neighbour(kernel_side, device, gateway, bytes.fromhex(request.mac))
         links.default_route(kernel_side, device, gateway)
 
 

@@ -1,8 +1,8 @@
 """The network of each allocation: namespaces that outlive its container and the agent, one link, and what may pass.
 
 Made in this order, each part safe to make again: its name in the table, which claims the address and without which
-nothing passes; the pins of its namespaces; the link, with the machine's end set up; the host's end; and last the alias
-of the link, which says that all of this is done.
+nothing passes; its namespaces and the link, with the machine's end set up; their pins, without which all of that would
+be gone again; the host's end; and last the alias of the link, which says that all of this is done.
 """
 
 import os
@@ -18,7 +18,7 @@ from gpuaas.node.host.mounts import pins
 from gpuaas.node.host.mounts.enter import Request
 from gpuaas.node.host.mounts.helper import Helper
 from gpuaas.node.host.network import connections, forwarding, links
-from gpuaas.node.host.network.inside import Address, Fresh
+from gpuaas.node.host.network.inside import Link
 from gpuaas.node.host.network.members import Member
 from gpuaas.node.host.network.netlink import Netlink
 from gpuaas.node.host.network.resolvers import resolvers
@@ -55,6 +55,7 @@ class Network:
         self._interfaces = interfaces
         self._pool = IPv4Network(pool)
         self._table = Table(name, interfaces, self._pool, _only_ipv4(denied))
+        self._forgotten: set[str] = set()  # addresses without a link, whose connections the kernel does not know
 
     def prepare(self) -> None:
         """Once at every start of the agent, before anything else."""
@@ -71,14 +72,19 @@ class Network:
         self._table.add(member)
         if not self._pinned(id):
             self._remove_parts(id)  # half of it, or what a machine without pins has left
-            self._create_namespaces(id, uid_base)
-        if links.alias(member.interface) != _finished(member):
-            self._create_link(member)
+            self._create(member, uid_base)
+        elif links.alias(member.interface) != _finished(member):
+            links.delete(member.interface)
+            self._create(member, uid_base, self._reopen(id, "net"))
         self._connect(member)
 
     def remove(self, id: str) -> None:
+        _, _, address = (links.alias(self._interface(id)) or "").partition(" ")
         self._table.remove(id)
         self._remove_parts(id)
+        if address:  # here rather than when somebody waits for a machine: the kernel takes long to look through all
+            connections.forget(IPv4Address(address))
+            self._forgotten.add(address)
 
     def ids(self) -> list[str]:
         """Everything of which there is any part, found by looking at the host."""
@@ -145,27 +151,21 @@ class Network:
             raise HostError("open the namespaces of", id, "it has no network")
         return handle
 
-    def _create_namespaces(self, id: str, uid_base: int) -> None:
-        pins.prepare(self._paths.networks)
-        _, handles = self._helper.ask(Request(network=Fresh(uid_base)), None)
+    def _create(self, member: Member, uid_base: int, namespace: int | None = None) -> None:
+        """The link; without a namespace for its other end, also the namespaces. Closes `namespace`."""
+        handles = [] if namespace is None else [namespace]
         try:
-            for name, handle in zip(_KINDS, handles, strict=True):
-                pins.hold(self._paths.network_pin(id, name), handle)
+            pins.prepare(self._paths.networks)
+            if str(member.address) not in self._forgotten:
+                connections.forget(member.address)
+            self._forgotten.discard(str(member.address))
+            _, fresh = self._helper.ask(Request(network=_link(member, uid_base)), namespace)
+            handles += fresh
+            for name, handle in zip(_KINDS, fresh, strict=bool(fresh)):
+                pins.hold(self._paths.network_pin(member.id, name), handle)
         finally:
             for handle in handles:
                 os.close(handle)
-
-    def _create_link(self, member: Member) -> None:
-        links.delete(member.interface)
-        connections.forget(member.address)
-        namespace = self._reopen(member.id, "net")
-        try:
-            mac = _HOST_MAC[:2] + member.address.packed
-            links.create(member.interface, _HOST_MAC, DEVICE, mac, namespace, links.mtu_of_default_route())
-            inside = Address(DEVICE, str(member.address), str(GATEWAY), _HOST_MAC.hex())
-            self._helper.ask(Request(network=inside), namespace)
-        finally:
-            os.close(namespace)
 
     def _connect(self, member: Member) -> None:
         """The host's end. It has no address: nothing on this host can be spoken to over it."""
@@ -184,6 +184,19 @@ class Network:
         links.delete(self._interface(id))
         for name in _KINDS:
             pins.drop(self._paths.network_pin(id, name))
+
+
+def _link(member: Member, uid_base: int) -> Link:
+    return Link(
+        uid_base=uid_base,
+        name=member.interface,
+        mac=_HOST_MAC.hex(),
+        mtu=links.mtu_of_default_route(),
+        device=DEVICE,
+        device_mac=(_HOST_MAC[:2] + member.address.packed).hex(),
+        address=str(member.address),
+        gateway=str(GATEWAY),
+    )
 
 
 def _finished(member: Member) -> str:
