@@ -149,7 +149,7 @@ def test_nothing_exclusive_is_shared(host: Host) -> None:
         host.rootfs_ensure(OTHER_ID, spec)
     with pytest.raises(HostError, match="in use"):
         host.devices_ensure(OTHER_ID, spec)
-    with pytest.raises(HostError, match="in use|has this address"):
+    with pytest.raises(HostError, match=r"in use|has this address"):
         host.network_ensure(OTHER_ID, spec)
     remove(host, OTHER_ID, spec)
     make(host, OTHER_ID, other)
