@@ -59,17 +59,19 @@ class Devices:
             before, again = None, True  # damaged: whatever they went through, it is done once more
         # The first user gets them as the last scrub left them.
         again |= before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
+        given = Held(wanted, body.restarts, self._boot_id)
         with self._giving:
             for name in wanted:
                 self._free(id, name, before)
             # The marks first: whoever dies in between leaves a GPU that nobody gets before it was scrubbed.
             for name in wanted:
                 self._marks.dirty(name, _why(id))
-            self._write(id, Held(wanted, before.restarts if before else -1, before.boot_id if before else ""))
+            not_yet_reset = Held(wanted, before.restarts if before else -1, before.boot_id if before else "")
+            self._write(id, not_yet_reset if again else given)
         if again:
             for name in wanted:
                 self._gpus.reset(known[name])
-        self._write(id, Held(wanted, body.restarts, self._boot_id))
+            self._write(id, given)
 
     def remove(self, id: str, gpus: list[str]) -> list[Scrub]:
         try:

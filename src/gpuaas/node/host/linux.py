@@ -32,7 +32,7 @@ from gpuaas.node.host.listeners import Listeners
 from gpuaas.node.host.machines import Machines, Start
 from gpuaas.node.host.mounts.mounts import Attribute
 from gpuaas.node.host.mounts.namespaces import Namespaces
-from gpuaas.node.host.mounts.operations import Bind, Directory, Unmount
+from gpuaas.node.host.mounts.operations import AnyOperation, Bind, Directory, Unmount
 from gpuaas.node.host.network.network import Network
 from gpuaas.node.host.network.resolvers import resolvers
 from gpuaas.node.host.paths import Paths
@@ -233,7 +233,7 @@ class LinuxHost:
             start = self._start(id, body, user, network)
             if not self._machines.adopt(id, start, listener):
                 self._machines.stop(id, "it is started anew", 0)
-                self._rootfs.check(id)
+                self._rootfs.check(id, self._newest_tools(id))
                 self._machines.start(id, start, listener)
 
     def container_stop(self, id: str) -> None:
@@ -291,14 +291,8 @@ class LinuxHost:
         live = paths.make_live(id)
         hostname = _hostname(body.name)
         files = identity_files.write(live, id, hostname, self._network.address(body.seat), resolvers())
-        own = live / "tools"
-        # Again at every start: a newer agent brings newer tools.
-        self._namespaces.change(
-            id,
-            [Directory(str(own)), Unmount(str(own)), Bind(str(paths.run / "tools"), str(own), _READ_ONLY)],
-        )
         binds = [
-            ReadOnlyBind(str(own), tools.INSIDE),
+            ReadOnlyBind(str(live / "tools"), tools.INSIDE),
             ReadOnlyBind(str(live / "access"), access.INSIDE),
             *(ReadOnlyBind(str(source), target) for source, target in files.items()),
         ]
@@ -324,6 +318,11 @@ class LinuxHost:
             config=boot_config(body),
             at=time.time(),
         )
+
+    def _newest_tools(self, id: str) -> list[AnyOperation]:
+        """Again at every start: a newer agent brings newer tools."""
+        source, own = self._config.paths.run / "tools", self._config.paths.live(id) / "tools"
+        return [Directory(str(own)), Unmount(str(own)), Bind(str(source), str(own), _READ_ONLY)]
 
     def _limits(self, id: str, body: AllocationBody) -> Limits:
         near = {gpu.numa for gpu in self._devices.gpus(id)}
