@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -55,9 +56,8 @@ class ImageLimit:
         if image.exists():
             return
         blank = self._blank(layer.parent, size_mib)
-        with asking("make the disk image", image):
-            _copy_sparse(blank, layer / "disk.ext4.new")
-            _settle(layer / "disk.ext4.new", image)
+        with asking("make the disk image", image), _whole(layer / "disk.ext4.new", image) as new:
+            _copy_sparse(blank, new)
 
     def mount(self, layer: Path, target: Path) -> AnyOperation:
         return Image(str(layer / "disk.ext4"), str(target))
@@ -67,16 +67,15 @@ class ImageLimit:
 
     def _blank(self, directory: Path, size_mib: int) -> Path:
         blank = directory / f"blank-{size_mib}.ext4"
-        new = directory / f"blank-{size_mib}.ext4.new"
         with self._blank_lock, asking("make a disk image in", directory):
             if not blank.exists():
-                with new.open("wb") as file:
-                    os.fchmod(file.fileno(), 0o600)
-                    file.truncate(size_mib * _MIB)
-                made = _mkfs(new, size_mib)
-                if made.code != 0:
-                    raise HostError("make a disk image in", str(directory), made.output.strip()[-500:])
-                _settle(new, blank)
+                with _whole(directory / f"blank-{size_mib}.ext4.new", blank) as new:
+                    with new.open("wb") as file:
+                        os.fchmod(file.fileno(), 0o600)
+                        file.truncate(size_mib * _MIB)
+                    made = _mkfs(new, size_mib)
+                    if made.code != 0:
+                        raise HostError("make a disk image in", str(directory), made.output.strip()[-500:])
         return blank
 
 
@@ -154,6 +153,17 @@ def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
             return
         end = os.lseek(fd, start, os.SEEK_HOLE)
         yield start, end
+
+
+@contextmanager
+def _whole(new: Path, final: Path) -> Iterator[Path]:
+    """Made under another name; a failure leaves none of it, because half an image can be the end of a full disk."""
+    try:
+        yield new
+        _settle(new, final)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _settle(new: Path, final: Path) -> None:

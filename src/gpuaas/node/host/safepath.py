@@ -90,22 +90,32 @@ def remove_tree(parent: Path, name: str) -> None:
     memory nor open files depend on how deep or wide the tree is. Nothing that is mounted is entered.
     """
     heap = f".removing-{name}"  # also what an interrupted removal has left
-    with root(parent) as top, asking("remove", parent / name):
+    with root(parent) as top, asking("remove", parent / name, {errno.EXDEV: "busy: something is mounted in it"}):
         if not _is_directory(top, name):
             _unlink(top, name)
             if not _is_directory(top, heap):
                 return
-        with suppress(FileExistsError):
-            os.mkdir(heap, 0o700, dir_fd=top)
+        _become_heap(top, name, heap)
         heap_fd = _open(top, heap, os.O_RDONLY | os.O_DIRECTORY)
         try:
             numbers = itertools.count()
-            _move(top, name, heap_fd, numbers)
+            _move(top, name, heap_fd, numbers)  # if it could not become the heap itself
             while _sweep(heap_fd, heap_fd, numbers):
                 pass
         finally:
             os.close(heap_fd)
         os.rmdir(heap, dir_fd=top)
+
+
+def _become_heap(top: int, name: str, heap: str) -> None:
+    """Nothing is made for it: on a full disk there is no room for a directory, and this is what frees some."""
+    try:
+        os.rename(name, heap, src_dir_fd=top, dst_dir_fd=top)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # an interrupted removal has left one
+            raise
 
 
 def _sweep(fd: int, heap_fd: int, numbers: "itertools.count[int]") -> bool:
