@@ -161,6 +161,22 @@ def test_a_machine_from_launch_to_release(spine: Spine) -> None:
     assert spine.json("admin", "audit", "verify", "--platform")["intact"] is True
 
 
+def test_keys_are_swapped_on_a_running_machine(spine: Spine) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", spine.home / "desk"], check=True)
+    spine("launch", "train-1", "--offer", "h100-1")
+    spine("key", "add", "desk", str(spine.home / "desk.pub"))
+    changed = spine.json("access", "keys", "train-1", "--add", "desk")
+    assert (changed["operation"]["kind"], changed["operation"]["state"]) == ("access.update", "succeeded")
+    assert changed["allocation"]["state"] == "active"
+    spine("key", "remove", "laptop")
+    assert [key["name"] for key in spine.json("access", "keys", "train-1")["items"]] == ["desk"]
+    done = [item["kind"] for item in spine.json("op", "ls", "train-1")["items"]]
+    assert done == ["access.update", "access.update", "launch"]
+    assert spine.json("access", "sessions", "train-1")["items"] == []
+    spine("release", "train-1", "--yes")
+    spine("access", "keys", "train-1", "--set", "desk", code=4)
+
+
 def test_a_group_fills_the_node_and_the_queue_moves_on(spine: Spine) -> None:
     group = spine.json("launch", "pool", "--offer", "h100-1", "--count", "8")
     assert [item["name"] for item in group["allocations"]] == [f"pool-{n}" for n in range(8)]

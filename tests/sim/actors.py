@@ -122,6 +122,10 @@ class Agent:
             self.connection = None
         self.tasks.kill(self.name)
 
+    def is_told_to_delete(self, id: str) -> bool:
+        record = self.journal.record(id)
+        return record is not None and record.spec is not None and record.spec.body is None
+
     def _hook(self, point: str, id: str) -> None:
         if point == "container_stop:before":
             box = self.host.state.containers.get(id)

@@ -29,20 +29,20 @@ class Mutant:
 CONTROL, NODE = "gpuaas/control/", "gpuaas/node/"
 
 MUTANTS = (
-    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", 4),
+    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", 3),
     Mutant(
         "slots freed before the node has scrubbed them",
         CONTROL + "operations/release.py",
         "    claims.scrubbing(tx, moved.id)\n",
         "    claims.scrubbing(tx, moved.id)\n    claims.free(tx, moved.id, [])\n",
-        1,
+        0,
     ),
     Mutant(
         "a failed launch leaves its machine behind",
         CONTROL + "operations/observe.py",
         'release.bury(tx, allocation, "launch_failed", **reason)',
         'allocations.move(tx, allocation, "launch_failed", **reason)',
-        0,
+        4,
     ),
     Mutant(
         "an answer is not kept for its key",
@@ -63,14 +63,14 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "if allocation.state not in COSTING and moved.state in COSTING:",
         "if moved.state in COSTING:",
-        6,
+        1,
     ),
     Mutant(
         "a machine comes back as active whatever it was",
         CONTROL + "store/allocations.py",
         "becomes = allocation.previous_state",
         'becomes = "active"',
-        5,
+        7,
     ),
     Mutant(
         "what a restored store does not know is deleted",
@@ -100,7 +100,7 @@ MUTANTS = (
         CONTROL + "store/nodes.py",
         "epoch=t.nodes.c.epoch + 1",
         "epoch=t.nodes.c.epoch + 0",
-        6,
+        10,
     ),
     Mutant(
         "a pushed batch claims more than it has",
@@ -128,7 +128,7 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "    _tell(tx, moved, allocation.state)\n",
         '    if moved.state != "failed":\n        _tell(tx, moved, allocation.state)\n',
-        0,
+        4,
     ),
     Mutant(
         "newer intent does not supersede",
@@ -142,7 +142,7 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)\n    )\n    taken",
         't.allocations.c.node_id == node_id, t.allocations.c.state != "releasing"\n    )\n    taken',
-        1,
+        2,
     ),
     Mutant(
         "queued machines are forgotten",
@@ -191,7 +191,7 @@ MUTANTS = (
         NODE + "runner.py",
         "or specs.base > self.journal.revision:",
         "or specs.base < 0:",
-        35,
+        4,
     ),
     Mutant(
         "the agent reports gone what it could not take down",
@@ -212,7 +212,7 @@ MUTANTS = (
         NODE + "steps/interrupt.py",
         "return machine.restarts < body.restarts or other_config",
         "return machine.restarts <= body.restarts or other_config",
-        8,
+        1,
     ),
     Mutant(
         "a new store is followed from the old revision",
@@ -226,7 +226,7 @@ MUTANTS = (
         NODE + "runner.py",
         "        if machine is not None and machine.running:\n            return\n        reason",
         "        if machine is not None:\n            return\n        reason",
-        2,
+        114,
     ),
 )
 

@@ -113,7 +113,8 @@ class World:
         assert self.backup is not None
         self.restored += 1
         for agent in self.agents:
-            self.orphans[agent.name] = {id for id, box in agent.host.state.containers.items() if box.running}
+            running = {id for id, box in agent.host.state.containers.items() if box.running}
+            self.orphans[agent.name] = {id for id in running if not agent.is_told_to_delete(id)}
         self.attach(databases.url_of(self.base.running.admin_url, self.backup))
         there = {row[0] for row in self.monitor.execute("SELECT id FROM allocations").fetchall()}
         for client in self.clients:

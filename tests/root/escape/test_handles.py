@@ -14,7 +14,7 @@ from root.escape.tenants import Tenant
 pytestmark = needs("runc", "catatonit", "ssh")
 PROBE = Path(__file__).with_name("handles.py").read_text()
 CONNECTIONS = 200
-SCAN_SECONDS = 12
+SCAN_SECONDS = 10
 OF_ITS_OWN = ("pipe:", "socket:", "/dev/null", "/dev/pts/", "/dev/ptmx", "/dev/tty", "anon_inode:")
 
 

@@ -200,7 +200,7 @@ def test_roots_word_about_who_came_is_not_taken(tenant: Launch) -> None:
     assert forging.stdout is not None
     assert forging.stdout.readline() == "there\n"
     try:
-        for _ in range(10):
+        for _ in range(6):
             assert machine.ssh("setsid sleep 5000.1 >/dev/null 2>&1 & exit", by=out).returncode == 0
     finally:
         forging.kill()

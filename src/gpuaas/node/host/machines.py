@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gpuaas.kit.errors import HostError
+from gpuaas.kit.ids import is_id
 from gpuaas.node.host import safepath
 from gpuaas.node.host.cgroups import cgroup as cgroups
 from gpuaas.node.host.cgroups.cgroup import Cgroup
@@ -109,11 +110,11 @@ class Machines:
     def ids(self) -> set[str]:
         found = {name.removesuffix(_OWN) for name in cgroups.present(self._layout, self._prefix)}
         with suppress(FileNotFoundError):
-            found |= set(os.listdir(self._state))
+            found |= {name.removeprefix(safepath.REMOVING) for name in os.listdir(self._state)}
         with suppress(FileNotFoundError):
             live = self._paths.run / "allocations"
             found |= {name for name in os.listdir(live) if (live / name / RECORD).exists()}
-        return found
+        return {name for name in found if is_id(name, name[:2])}
 
     def start(self, id: str, start: Start, listener: socket.socket) -> None:
         """A machine that does not pass the check of what runs is ended again."""

@@ -17,6 +17,7 @@ from gpuaas.kit.errors import HostError
 from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
 
+REMOVING = ".removing-"  # before the name of a tree of which a part is left
 # What an OCI runtime mounts over or writes below: a link there sends it to the host (CVE-2026-47766).
 MOUNT_POINTS = ("dev", "proc", "sys", "etc", "run", "home")
 
@@ -89,7 +90,7 @@ def remove_tree(parent: Path, name: str) -> None:
     Directories are moved up into a heap before they are emptied, and no directory is ever listed whole: neither stack,
     memory nor open files depend on how deep or wide the tree is. Nothing that is mounted is entered.
     """
-    heap = f".removing-{name}"  # also what an interrupted removal has left
+    heap = f"{REMOVING}{name}"  # also what an interrupted removal has left
     with root(parent) as top, asking("remove", parent / name, {errno.EXDEV: "busy: something is mounted in it"}):
         if not _is_directory(top, name):
             _unlink(top, name)

@@ -83,7 +83,9 @@ def check_text(value: Any, place: str = "config") -> None:
 
 
 def _is_plain(path: str) -> bool:
-    return path.startswith("/") and str(PurePosixPath(path)) == path and ".." not in PurePosixPath(path).parts
+    pure = PurePosixPath(path)
+    # Two slashes at the beginning are kept, as POSIX says, and are one to the kernel: `//proc` is /proc.
+    return path.startswith("/") and not path.startswith("//") and str(pure) == path and ".." not in pure.parts
 
 
 def _is_target(path: str) -> bool:
