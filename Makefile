@@ -1,9 +1,10 @@
 # Every target sets up what it needs; on a fresh Debian or Ubuntu only root, Python >= 3.11 and make must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test check format generate sim bench
+.PHONY: help setup up down test check format generate sim sweep bench
 
 BIN := .venv/bin
 SEEDS ?= 1000
+POINTS ?= 100000
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ generate: setup ## write the files that are derived from the code
 
 sim: setup ## run the simulation over SEEDS=1000 seeds
 	GPUAAS_SIM_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 --dist worksteal --timeout=0 tests/sim
+
+sweep: setup ## kill a node's processes at POINTS system calls, or at all that change something, as root
+	GPUAAS_SWEEP_POINTS=$(POINTS) $(BIN)/pytest -s --timeout=0 tests/root/test_kill_sweep.py
 
 bench: setup ## measure every performance promise
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpuaas.model.lifecycle import ALL, PREVIOUS, Lifecycle
+from gpuaas.model.lifecycle import ALL, PREVIOUS, STAYS, Lifecycle
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,12 +30,14 @@ def _section(lifecycle: Lifecycle) -> Iterator[str]:
     yield from ("```", "", "| while | on | becomes | why |", "|---|---|---|---|")
     for row in lifecycle.rows:
         event = f"**{row.on}**" if row.on in lifecycle.actions else row.on
-        becomes = "the state before" if row.becomes == PREVIOUS else row.becomes
+        becomes = {PREVIOUS: "the state before", STAYS: "the same"}.get(row.becomes, row.becomes)
         yield f"| {row.while_} | {event} | {becomes} | {row.why.replace('|', '&#124;')} |"
 
 
 def _targets(lifecycle: Lifecycle, state: str, becomes: str) -> list[str]:
-    """PREVIOUS is drawn as an arrow back to every state that can lead into this one."""
+    """PREVIOUS is drawn as an arrow back to every state that can lead into this one; what STAYS needs no arrow."""
+    if becomes == STAYS:
+        return []
     if becomes != PREVIOUS:
         return [becomes]
     return sorted({row.while_ for row in lifecycle.rows if row.becomes == state and row.while_ != state})

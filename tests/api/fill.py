@@ -25,7 +25,7 @@ OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "g
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
 NOT_A_NAME = "no such"
 PASSWORD = "correct horse battery"
-HARMLESS = {"limit", "cursor", "all", "object", "after"}
+HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step"}
 SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node")
 
 _numbers = count()
@@ -208,6 +208,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
     "Confirm": _confirm,
+    "MachineKeys": lambda world, *_: {"keys": ["laptop"]},
     "NewJoinToken": lambda world, *_: {"approve_slots": True},
     "ApproveSlots": lambda world, *_: {},
 }

@@ -110,7 +110,7 @@ def test_every_input_schema_is_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["%00", "%0a", "a%0a", "%ff", "%ed%a0%80", "a%20b", "-a", "a" * 300, "%e2%80%ae", "..", "'"]
+    "bad", ["%00", "%0a", "a%0a", "%ff", "%ed%a0%80", "a%20b", "-a", "a" * 300, "%e2%80%ae", "%2e%2e", "'"]
 )
 def test_bad_names_in_paths_are_refused(world: World, http: httpx.Client, bad: str) -> None:
     headers = world.people["platform_admin"].headers

@@ -64,9 +64,10 @@ def test_answers_show_what_the_document_says_and_nothing_else(world: World, http
             continue
         request = fill(world, route, person, OWN)
         assert request is not None
-        answer = http.get(request.path, params=request.params, headers=person.headers).json()
-        operation = openapi()["paths"][route.path]["get"]
-        compare(answer, operation["responses"]["200"]["content"]["application/json"]["schema"], str(route))
+        answer = http.get(request.path, params=request.params, headers=person.headers)
+        content = openapi()["paths"][route.path]["get"]["responses"]["200"]["content"]
+        if "application/json" in content:
+            compare(answer.json(), content["application/json"]["schema"], str(route))
 
 
 def compare(value: object, part: dict[str, object], where: str) -> None:

@@ -13,14 +13,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from sqlalchemy import text
 
-from control.fleet import Agent, join_token
+from control.fleet import Agent, join_token, sample
 from gpuaas.control.app import allocations, keys, offers
 from gpuaas.control.app import identity as people
 from gpuaas.control.bootstrap import bootstrap
-from gpuaas.control.store import identity, nodes, slots, tokens
+from gpuaas.control.store import allocations as rows
+from gpuaas.control.store import identity, logins, nodes, slots, tokens
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.identity import Project
 from gpuaas.wire.api import Launch
+from gpuaas.wire.node import GpuSample
 
 STATES = ("queued", "provisioning", "active", "failed", "released")
 DAY = timedelta(days=1)
@@ -96,6 +98,7 @@ class World:
         self.foreign = self._place("foreigner", self.globex)
         for who, place in (("editor", self.own), ("neighbour", self.sibling), ("foreigner", self.foreign)):
             self._add(self.people[who], place, "provisioning")
+            store.transact(self._logins, place.allocations["active"], self.people[who])
             for name in ("queued", "doomed"):
                 self._add(self.people[who], place, name, offer="b200-1", wait=True)
 
@@ -163,7 +166,24 @@ class World:
         self.release(person, made["released"], "released")
         made["failed"] = self.store.transact(launch, person, project.id, "failed")
         self.settle(failing=frozenset({"failed"}))
+        self._measure(made["active"])
         return Place(project, made, {name: self.newest_operation(id) for name, id in made.items()})
+
+    def _measure(self, id: str) -> None:
+        """Twice, ten seconds apart: a rate can be told."""
+        now = self.store.clock.now().timestamp()
+        gpus = [GpuSample("GPU-1", 50.0, 1024, 81920, 60.5, 300.0)]
+        for agent in (self.agent, self.pool):
+            agent.sample(
+                sample(id, now - 20, cpu_seconds=100.0, gpus=gpus),
+                sample(id, now - 10, cpu_seconds=120.0, sessions=1, network_sent_bytes=5000, gpus=gpus),
+            )
+
+    def _logins(self, tx: Tx, id: str, who: Person) -> None:
+        allocation = rows.by_id(tx, id)
+        assert allocation is not None
+        for number in range(5):
+            logins.opened(tx, allocation, f"s{number}", tx.now, who.id, "SHA256:x", "192.0.2.1")
 
     def _add(self, who: Person, place: Place, name: str, **more: Any) -> None:
         id = self.store.transact(launch, who, place.project.id, name, **more)

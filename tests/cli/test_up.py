@@ -1,4 +1,7 @@
-"""`gpuaas up` and `gpuaas down` on this machine, as whoever runs the tests and, from root, as an ordinary user."""
+"""`gpuaas up` and `gpuaas down` on this machine, as whoever runs the tests and, from root, as an ordinary user.
+
+With modelled machines; real ones are in tests/root/test_up.py.
+"""
 
 import json
 import os
@@ -66,7 +69,7 @@ def test_up_and_down(gpuaas: tuple[Run, Path]) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", state.parent / ".ssh/id_ed25519"], check=True)
     for part in (state.parent / ".ssh", *(state.parent / ".ssh").iterdir()):
         os.chown(part, state.parent.stat().st_uid, -1)
-    first = run("up", "--port", str(port), "--simulate-gpus", "2xA100", "--json")
+    first = run("up", "--port", str(port), "--simulate-gpus", "2xA100", "--host", "modelled", "--json")
     assert first.returncode == 0, first.stderr
     made = json.loads(first.stdout)
     assert (made["created"], made["gpus"], made["server"]) == (True, 2, f"http://127.0.0.1:{port}")
@@ -105,6 +108,6 @@ def test_a_port_that_is_taken_is_named(gpuaas: tuple[Run, Path]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        said = run("up", "--port", str(other.getsockname()[1]))
+        said = run("up", "--port", str(other.getsockname()[1]), "--host", "modelled")
     assert said.returncode == 5
     assert "--port" in said.stderr

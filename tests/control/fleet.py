@@ -27,6 +27,8 @@ from gpuaas.wire.node import (
     Holdings,
     Inventory,
     Report,
+    Sample,
+    Samples,
     Scrub,
     SlotProposal,
     Spec,
@@ -126,6 +128,11 @@ class Agent:
         self.seq += 1
         return self.send(Report(self.seq, self.session.epoch, list(conditions), **parts))
 
+    def sample(self, *samples: Sample) -> list[FromServer]:
+        assert self.session is not None
+        self.seq += 1
+        return self.send(Samples(self.seq, self.session.epoch, list(samples)))
+
     def send(self, frame: Any) -> list[FromServer]:
         return self.store.transact(link.receive, self.session, frame)
 
@@ -149,6 +156,13 @@ class Agent:
         if spec.body.name in failing:
             return condition(spec, "failed", failure=Failure("no_image", "The base image is missing."))
         return condition(spec, "ready", host_key="ssh-ed25519 AAAA")
+
+
+def sample(id: str, at: float, **more: Any) -> Sample:
+    """Of a machine that does next to nothing."""
+    modest: dict[str, Any] = {"started_at": 1.0, "cpu_seconds": 0.0, "cpus": 4.0, "memory_bytes": 2**30}
+    others = {"memory_limit_bytes": 2**32, "processes": 3, "sessions": 0}
+    return Sample(id=id, at=at, **{**modest, **others, **more})
 
 
 def condition(spec: Spec, state: str, **parts: Any) -> Condition:

@@ -50,7 +50,8 @@ class Spine:
         eventually(self._answers)
 
     def start_agent(self) -> None:
-        arguments = ["agent", "run", "--server", self.url, "--name", "n1", "--state-dir", str(self.home / "agent")]
+        arguments = ["agent", "run", "--server", self.url, "--name", "n1", "--state-dir", str(self.home / "agent"),
+                     "--host", "modelled"]  # fmt: skip
         self._running["agent"] = self.spawn(*arguments, GPUAAS_JOIN_TOKEN=self.made.join_token or "")
 
     def kill(self, name: str) -> None:
@@ -158,6 +159,22 @@ def test_a_machine_from_launch_to_release(spine: Spine) -> None:
     assert all(phase["state"] == "done" for phase in spine.json("op", "show", operations[2]["id"])["phases"])
     assert spine.json("admin", "audit", "verify")["intact"] is True
     assert spine.json("admin", "audit", "verify", "--platform")["intact"] is True
+
+
+def test_keys_are_swapped_on_a_running_machine(spine: Spine) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", spine.home / "desk"], check=True)
+    spine("launch", "train-1", "--offer", "h100-1")
+    spine("key", "add", "desk", str(spine.home / "desk.pub"))
+    changed = spine.json("access", "keys", "train-1", "--add", "desk")
+    assert (changed["operation"]["kind"], changed["operation"]["state"]) == ("access.update", "succeeded")
+    assert changed["allocation"]["state"] == "active"
+    spine("key", "remove", "laptop")
+    assert [key["name"] for key in spine.json("access", "keys", "train-1")["items"]] == ["desk"]
+    done = [item["kind"] for item in spine.json("op", "ls", "train-1")["items"]]
+    assert done == ["access.update", "access.update", "launch"]
+    assert spine.json("access", "sessions", "train-1")["items"] == []
+    spine("release", "train-1", "--yes")
+    spine("access", "keys", "train-1", "--set", "desk", code=4)
 
 
 def test_a_group_fills_the_node_and_the_queue_moves_on(spine: Spine) -> None:

@@ -4,18 +4,18 @@ from collections import Counter
 
 import pytest
 
-from gpuaas.model.lifecycle import ALL, ALLOCATION, COSTING, PREVIOUS, Lifecycle
+from gpuaas.model.lifecycle import ALL, ALLOCATION, COSTING, PREVIOUS, STAYS, Lifecycle
 
 every_lifecycle = pytest.mark.parametrize("lifecycle", ALL, ids=lambda lifecycle: lifecycle.name)
 
 
 def ways(lifecycle: Lifecycle) -> set[tuple[str, str]]:
-    """(from, to) for every row; PREVIOUS leads back to each state from which this one is entered."""
+    """(from, to) for every row that moves; PREVIOUS leads back to each state from which this one is entered."""
     found = set()
     for row in lifecycle.rows:
         if row.becomes == PREVIOUS:
             found |= {(row.while_, entry.while_) for entry in lifecycle.rows if entry.becomes == row.while_}
-        else:
+        elif row.becomes != STAYS:
             found.add((row.while_, row.becomes))
     return found
 
@@ -44,7 +44,7 @@ def test_every_state_can_end(lifecycle: Lifecycle) -> None:
 
 @every_lifecycle
 def test_an_end_is_final_and_nothing_else_is(lifecycle: Lifecycle) -> None:
-    with_a_way_out = {row.while_ for row in lifecycle.rows}
+    with_a_way_out = {row.while_ for row in lifecycle.rows if row.becomes != STAYS}
     assert lifecycle.ends == lifecycle.states - with_a_way_out
     assert all(lifecycle.allowed(end) == () for end in lifecycle.ends)
 
@@ -91,6 +91,13 @@ def test_next_is_the_table_and_nothing_else(lifecycle: Lifecycle) -> None:
         for event in events:
             assert lifecycle.next(state, event) == rows.get((state, event))
             assert (state in lifecycle.while_(event)) == ((state, event) in rows)
+
+
+@every_lifecycle
+def test_what_moves_nothing_is_a_persons_action_and_moves_nothing_anywhere(lifecycle: Lifecycle) -> None:
+    staying = {row.on for row in lifecycle.rows if row.becomes == STAYS}
+    assert staying <= lifecycle.actions
+    assert {row.becomes for row in lifecycle.rows if row.on in staying} <= {STAYS}
 
 
 def test_only_states_of_an_allocation_cost() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuaas.control.store.embedded import Embedded
-from gpuaas.model.operation import KINDS, LAUNCH, NODE_STEPS, RELEASE, RESTART, Kind
+from gpuaas.model.operation import ACCESS_UPDATE, KINDS, LAUNCH, NODE_STEPS, RELEASE, RESTART, Kind
 from gpuaas.node.steps import STEPS, TEARDOWN
 from sim.actors import Client, Request
 from sim.base import Base, prepare
@@ -50,12 +50,11 @@ def rounds(world: World, count: int = 6) -> None:
         world.tick(1.0)
 
 
-def ask(world: World, verb: str, name: str) -> Request:
+def ask(world: World, verb: str, name: str, keys: tuple[str, ...] = ("desk",)) -> None:
     client = world.clients[0]
     client.made += 1
-    client.request = Request(f"k-{client.made}", verb, name)
+    client.request = Request(f"k-{client.made}", verb, name, keys=keys if verb == "access.update" else ())
     world.ask(client, world.servers[0])
-    return Request(f"k-{client.made}", verb, name)
 
 
 def allocation(world: World, name: str) -> dict[str, Any]:
@@ -64,6 +63,13 @@ def allocation(world: World, name: str) -> dict[str, Any]:
     ).fetchone()
     assert row is not None
     return dict(zip(("id", "state", "restarts", "reaped_at", "generation"), row, strict=True))
+
+
+def let_in(world: World, id: str) -> list[str]:
+    """The names of the keys that really open the machine; `laptop` and `desk` at first."""
+    (found,) = (agent.host.state.keys[id] for agent in world.agents if id in agent.host.state.keys)
+    rows = world.monitor.execute("SELECT fingerprint, name FROM ssh_keys").fetchall()
+    return sorted(dict(rows)[key.fingerprint] for key in found)
 
 
 def operation(world: World, id: str, kind: Kind) -> tuple[str, dict[str, str]]:
@@ -86,7 +92,7 @@ def test_phases_are_named_once_and_in_order(kind: Kind) -> None:
 
 
 def test_every_phase_of_every_operation_ends_done(world: World) -> None:
-    for kind in (LAUNCH, RESTART, RELEASE):
+    for kind in (LAUNCH, ACCESS_UPDATE, RESTART, RELEASE):
         ask(world, kind.name, "m")
         rounds(world)
         state, phases = operation(world, allocation(world, "m")["id"], kind)
@@ -127,6 +133,87 @@ def test_a_restart_that_fails_at_any_step_goes_back_to_the_last_good_generation(
     settled(world)
 
 
+@pytest.mark.parametrize("step", ["network", *ACCESS_UPDATE.there])
+def test_a_change_of_keys_that_fails_goes_back_and_leaves_the_machine_alone(world: World, step: str) -> None:
+    ask(world, "launch", "m")
+    rounds(world)
+    for agent in world.agents:
+        agent.host.fail(VERBS[step], 1, transient=False)
+    ask(world, "access.update", "m")
+    rounds(world)
+    found = allocation(world, "m")
+    state, phases = operation(world, found["id"], ACCESS_UPDATE)
+    assert (found["state"], state, phases["access"]) == ("active", "failed", "failed")
+    assert let_in(world, found["id"]) == ["desk", "laptop"]
+    ask(world, "access.update", "m")
+    rounds(world)
+    assert operation(world, found["id"], ACCESS_UPDATE)[0] == "succeeded"
+    assert let_in(world, found["id"]) == ["desk"]
+    assert states(world, found["id"]) == ["queued", "provisioning", "active"]
+    assert not any(agent.interruptions for agent in world.agents)
+    settled(world)
+
+
+def states(world: World, id: str) -> list[str]:
+    """All that the allocation has ever been."""
+    told = "SELECT data->>'state' FROM events WHERE object_id = %s AND type LIKE 'allocation.%%' ORDER BY seq"
+    return [row[0] for row in world.monitor.execute(told, [id]).fetchall()]
+
+
+def test_a_machine_that_fails_under_a_change_of_keys_has_failed(world: World) -> None:
+    ask(world, "launch", "m")
+    rounds(world)
+    id = allocation(world, "m")["id"]
+    for agent in world.agents:
+        agent.host.fail("container_start", 5, transient=False)
+        agent.host.kill(id)
+    ask(world, "access.update", "m")
+    rounds(world, 2)
+    assert (allocation(world, "m")["state"], operation(world, id, ACCESS_UPDATE)[0]) == ("failed", "failed")
+    for agent in world.agents:
+        agent.host.heal()
+    ask(world, "restart", "m")
+    rounds(world)
+    assert allocation(world, "m")["state"] == "active"
+    settled(world)
+
+
+@pytest.mark.parametrize("order", [("access.update", "restart"), ("restart", "access.update")], ids=" then ".join)
+@pytest.mark.parametrize("step", [None, *RESTART.there])
+def test_a_restart_and_a_change_of_keys_at_once_both_end(
+    world: World, order: tuple[str, str], step: str | None
+) -> None:
+    """The newest generation holds both; when it fails, both go back."""
+    ask(world, "launch", "m")
+    rounds(world)
+    for agent in world.agents:
+        if step is not None:
+            agent.host.fail(VERBS[step], 1, transient=False)
+    for verb in order:
+        ask(world, verb, "m")
+    rounds(world)
+    found = allocation(world, "m")
+    ends = {operation(world, found["id"], kind)[0] for kind in (RESTART, ACCESS_UPDATE)}
+    assert (found["state"], ends) == ("active", {"succeeded" if step is None else "failed"})
+    assert let_in(world, found["id"]) == (["desk"] if step is None else ["desk", "laptop"])
+    settled(world)
+
+
+def test_a_newer_change_of_keys_supersedes_and_a_release_absorbs(world: World) -> None:
+    ask(world, "launch", "m")
+    rounds(world)
+    id = allocation(world, "m")["id"]
+    for keys in (("desk",), ()):
+        ask(world, "access.update", "m", keys)
+    rows = "SELECT state FROM operations WHERE allocation_id = %s AND kind = 'access.update' ORDER BY generation"
+    assert world.monitor.execute(rows, [id]).fetchall() == [("superseded",), ("running",)]
+    ask(world, "release", "m")
+    assert operation(world, id, ACCESS_UPDATE)[0] == "superseded"
+    rounds(world)
+    assert allocation(world, "m")["state"] == "released"
+    settled(world)
+
+
 @pytest.mark.parametrize("step", RELEASE.there)
 def test_a_release_that_fails_at_any_step_is_tried_until_it_ends(world: World, step: str) -> None:
     ask(world, "launch", "m")
@@ -141,7 +228,7 @@ def test_a_release_that_fails_at_any_step_is_tried_until_it_ends(world: World, s
     settled(world)
 
 
-@pytest.mark.parametrize("verb", ["launch", "restart", "release"])
+@pytest.mark.parametrize("verb", [kind.name for kind in KINDS.values()])
 def test_a_server_that_dies_at_any_statement_has_done_nothing_or_everything(world: World, verb: str) -> None:
     """The client asks again with the same key, at the other server."""
     died, statement = True, 0
@@ -154,8 +241,11 @@ def test_a_server_that_dies_at_any_statement_has_done_nothing_or_everything(worl
         died = _dies_at(world, statement, verb, name)
         rounds(world, 4)
         found = allocation(world, name)
-        assert found["state"] == {"launch": "active", "restart": "active", "release": "released"}[verb]
+        assert found["state"] == ("released" if verb == "release" else "active")
         assert found["restarts"] == (1 if verb == "restart" else 0)
+        if verb == "access.update":
+            assert operation(world, found["id"], ACCESS_UPDATE)[0] == "succeeded"
+            assert let_in(world, found["id"]) == ["desk"]
         if verb != "release":
             ask(world, "release", name)
             rounds(world, 3)
@@ -184,15 +274,15 @@ def _dies_at(world: World, statement: int, verb: str, name: str) -> bool:
 
 
 def test_every_frame_twice_equals_once(world: World) -> None:
-    states = []
-    for verb in ("launch", "restart", "release"):
+    became = []
+    for verb in ("launch", "access.update", "restart", "release"):
         ask(world, verb, "m")
         for _ in range(60):
             for agent in world.agents:
                 _doubled_talk(world, agent)
         world.watch.check()
-        states.append(allocation(world, "m")["state"])
-    assert states == ["active", "active", "released"]
+        became.append(allocation(world, "m")["state"])
+    assert became == ["active", "active", "active", "released"]
     assert sum(agent.interruptions[allocation(world, "m")["id"]] for agent in world.agents) == 2
     settled(world)
 

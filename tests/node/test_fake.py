@@ -103,3 +103,16 @@ def test_a_torn_state_is_a_machine_with_nothing_on_it() -> None:
     host = FakeHost.saved(disk, "1xL4", "one", "127.0.0.1", "boot-a")
     assert host.present() == []
     assert host.boot_id() == "boot-a"
+
+
+def test_a_gpu_in_trouble_is_listed_but_not_proposed() -> None:
+    world = World("2xH100")
+    world.launch()
+    unwell, well = world.host.gpu_uuids()
+    world.host.trouble[unwell] = "XID 79: it fell off the bus"
+    inventory = world.host.inventory()
+    assert [gpu.trouble for gpu in inventory.gpus] == ["XID 79: it fell off the bus", ""]
+    assert [slot.gpus for slot in inventory.slots] == [[well]]
+    sample = world.host.sample(ID)
+    assert sample is not None
+    assert [gpu.trouble for gpu in sample.gpus] == ["XID 79: it fell off the bus"]

@@ -9,6 +9,7 @@ from gpuaas.node.host.gpus import amd, nvml, pci
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Gpu, label, report, slots
 from gpuaas.node.host.gpus.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
+from gpuaas.node.host.gpus.source import RealGpus
 from gpuaas.node.host.gpus.xids import Xids
 from gpuaas.wire.node import GpuReport
 
@@ -186,3 +187,13 @@ def test_whatever_a_library_says_fits_the_wire(text: str) -> None:
 @pytest.mark.parametrize(("text", "address"), [("00000000:17:00.0\0", "0000:17:00.0"), ("garbage", ""), ("", "")])
 def test_bus_ids_are_written_as_the_kernel_writes_them(text: str, address: str) -> None:
     assert pci.address(text) == address
+
+
+def test_a_critical_error_of_the_driver_is_the_trouble_of_its_gpu(tmp_path: Path) -> None:
+    gpus = [h100(0), h100(1)]
+    library = RecordedNvml(gpus, xids=[(gpus[1], 79)])
+    real = RealGpus(look=lambda: nvml.read(library, tmp_path, tmp_path), load=lambda: library)
+    found = real.found().gpus
+    assert [gpu.trouble for gpu in found] == ["", "the driver reported the critical error XID 79"]
+    assert [slot.gpus for slot in slots(found, 8, 65536, installed=2)] == [[gpus[0].uuid]]
+    assert report(found[1]).trouble

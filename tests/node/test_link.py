@@ -10,6 +10,7 @@ from gpuaas.wire.node import (
     MAX_REPORT_BYTES,
     Ack,
     Challenge,
+    Dial,
     Fact,
     Fenced,
     FromAgent,
@@ -32,7 +33,10 @@ class Pair:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.link = Link(world.runner, world.runner.journal, lambda nonce: f"signed {nonce}", world.clock, "1.0")
+        self.dialled: list[Dial] = []
+        self.link = Link(
+            world.runner, world.runner.journal, lambda nonce: f"signed {nonce}", world.clock, "1.0", self.dialled.append
+        )
 
     def greet(self) -> Hello:
         self.link.connected()
@@ -375,6 +379,17 @@ def test_frames_that_do_not_fit_the_state_do_no_harm(pair: Pair) -> None:
     assert (pair.link.state, pair.link.broken) == ("open", False)
     assert world.runner.journal.store_id == STORE
     assert world.runner.wanted() == []
+
+
+def test_a_dial_is_handed_over_while_the_link_is_open(pair: Pair) -> None:
+    dial = Dial(ID, "t" * 43, "", "192.0.2.7")
+    assert pair.link.receive(dial) == []
+    pair.greet()
+    assert pair.link.receive(dial) == []
+    assert pair.dialled == []
+    pair.acknowledge(pair.link.receive(Welcome(STORE, 3, True, 10)))
+    assert pair.link.receive(dial) == []
+    assert pair.dialled == [dial]
 
 
 def test_a_disk_that_fails_breaks_the_connection_and_loses_nothing(pair: Pair) -> None:

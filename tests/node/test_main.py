@@ -29,6 +29,8 @@ from gpuaas.wire.node import (
     Hello,
     Holdings,
     Report,
+    Sample,
+    Samples,
     Spec,
     Specs,
     Welcome,
@@ -45,6 +47,7 @@ class TinyServer:
         self.specs: list[Spec] = []
         self.hellos: list[Hello] = []
         self.conditions: dict[str, Condition] = {}
+        self.samples: list[Sample] = []
         self.changed = asyncio.Condition()
         self.sockets: list[ServerConnection] = []
         self.url = ""
@@ -70,6 +73,8 @@ class TinyServer:
             if isinstance(frame, Hello):
                 self.hellos.append(frame)
                 await self._send(socket, Welcome(STORE, len(self.hellos), frame.store_id == STORE, 30))
+            elif isinstance(frame, Samples):
+                self.samples += frame.samples
             else:
                 await self._send(socket, Ack(frame.seq, 30 if isinstance(frame, Heartbeat) else 0))
                 if isinstance(frame, Heartbeat) and socket not in self.sockets:
@@ -91,8 +96,8 @@ class TinyServer:
 class Process:
     """The agent on a real directory. `host` is given from outside, as a machine outlives its agent."""
 
-    def __init__(self, server: TinyServer, directory: Path, host: FakeHost) -> None:
-        self.config = AgentConfig(server.url, directory, "one")
+    def __init__(self, server: TinyServer, directory: Path, host: FakeHost, sample_seconds: float = 10.0) -> None:
+        self.config = AgentConfig(server.url, directory, "one", sample_seconds=sample_seconds, host="modelled")
         self.stop = asyncio.Event()
         self.disk = FileDisk(directory)
         self.task = asyncio.create_task(run(self.config, host, self.disk, self.stop))
@@ -193,7 +198,7 @@ def test_a_killed_agent_process_leaves_its_machines_running(tmp_path: Path) -> N
             "from pathlib import Path\n"
             "from gpuaas.node.config import AgentConfig\n"
             "from gpuaas.node.main import run_agent\n"
-            f"run_agent(AgentConfig({server.url!r}, Path({str(tmp_path)!r}), 'one'))"
+            f"run_agent(AgentConfig({server.url!r}, Path({str(tmp_path)!r}), 'one', host='modelled'))"
         )
         agent = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
         await server.until(lambda: bool(server.sockets))
@@ -243,7 +248,7 @@ def test_a_node_joins_once_with_its_own_key(tmp_path: Path) -> None:
 
 
 def test_an_agent_without_a_token_says_what_to_do(tmp_path: Path) -> None:
-    config = AgentConfig("http://127.0.0.1:1", tmp_path, "one")
+    config = AgentConfig("http://127.0.0.1:1", tmp_path, "one", host="modelled")
     with pytest.raises(Problem, match="not joined"):
         asyncio.run(run(config, FakeHost(), FileDisk(tmp_path), asyncio.Event()))
 

@@ -359,6 +359,32 @@ def test_a_reboot_brings_everything_back_without_the_server(world: World) -> Non
     assert world.host.starts[ID] == 2
 
 
+def test_a_reboot_under_a_machine_that_was_down_anyway_is_told_once(world: World) -> None:
+    """It ends sessions, and the machine's own end is no news: a restart was wanted."""
+    world.launch()
+    world.launch(OTHER_ID, seat=1)
+    world.want(ID, body(world.host, restarts=1))
+    world.tell()
+    world.host.reboot()
+    for _ in range(2):
+        world.agent()
+        world.settle()
+    facts = [(fact.object_id, fact.kind) for fact in world.runner.journal.facts()]
+    assert facts == [(ID, "rebooted"), (OTHER_ID, "exited")]
+    assert world.condition().state == "ready"
+
+
+def test_a_full_disk_at_start_does_not_hide_a_reboot_for_ever(world: World) -> None:
+    world.host.fail("devices_ensure", transient=False)
+    world.launch()
+    world.host.reboot()
+    world.disk.fail("write")
+    world.agent()
+    assert world.runner.journal.facts() == []
+    world.agent()
+    assert [fact.kind for fact in world.runner.journal.facts()] == ["rebooted"]
+
+
 def test_a_restart_on_purpose_is_no_death(world: World) -> None:
     world.launch()
 

@@ -25,7 +25,7 @@ from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
 from node.samples import ID, body
 from root.linux import Node
-from root.machines import Machine
+from root.machines import UID_BASE, Machine
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test"))
@@ -60,6 +60,7 @@ def look() -> dict[str, set[str]]:
         "network namespaces": set(_names("/run/netns")),
         "network links": set(_names("/sys/class/net")),
         "nft tables": {line for line in _lines("nft", "list", "tables") if PREFIX in line},
+        "forwarding": {_text(Path("/proc/sys/net/ipv4/ip_forward"))},
     }
 
 
@@ -260,6 +261,6 @@ def inside(namespaces: Namespaces) -> Callable[..., subprocess.CompletedProcess[
 @pytest.fixture
 def machine(paths: Paths, base_image: Images, namespaces: Namespaces) -> Iterator[Machine]:
     """Ready to be started. Gone afterwards, whatever became of it."""
-    made = Machine(ID, body(FakeHost()), paths, base_image, namespaces)
+    made = Machine(ID, body(FakeHost(), uid_base=UID_BASE), paths, base_image, namespaces)
     yield made
     made.remove()

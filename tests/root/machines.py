@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 import subprocess
-import traceback
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuaas.node.host import kernel, limits
 from gpuaas.node.host.cgroups import layout as cgroup_layout
-from gpuaas.node.host.cgroups.cgroup import Cgroup, cgroup, remove_prefix
+from gpuaas.node.host.cgroups.cgroup import Cgroup, cgroup, present, remove_prefix
 from gpuaas.node.host.cgroups.kill import kill
 from gpuaas.node.host.container import apply, seccomp
 from gpuaas.node.host.container.boot import Boot, ReadOnlyBind
@@ -20,12 +20,16 @@ from gpuaas.node.host.container.config import config
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.mounts import idmaps
 from gpuaas.node.host.mounts.namespaces import Namespaces
+from gpuaas.node.host.mounts.operations import AnyOperation
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.host.rootfs import Rootfs
 from gpuaas.wire.node import AllocationBody
 
 PREFIX = f"gpuaas-test-{os.getpid()}"
+# Far from where agents begin to count: one may be at work on this machine.
+UID_BASE = 65536 * (2000 + os.getpid() % 1000)
 INIT = "/run/gpuaas/tools/init"
+LOADED = 123
 CLONE_NEWNET = 0x40000000
 NAMESPACES = ("cgroup", "ipc", "uts", "net", "pid", "mnt", "user")
 
@@ -39,13 +43,21 @@ class Inside:
 class Machine:
     """`start` may be given other parts of the boot, and a way to spoil the config."""
 
-    def __init__(self, id: str, body: AllocationBody, paths: Paths, images: Images, namespaces: Namespaces) -> None:
+    def __init__(
+        self,
+        id: str,
+        body: AllocationBody,
+        paths: Paths,
+        images: Images,
+        namespaces: Namespaces,
+        limit: limits.Limit = limits.LIMITS["none"],
+    ) -> None:
         self.id = id
         self.layout = cgroup_layout.detect()
         self.pid = 0
         self._bundle = paths.state / "bundles" / id
         self._namespaces = namespaces
-        self._rootfs = Rootfs(paths, images, namespaces, limits.LIMITS["none"])
+        self._rootfs = Rootfs(paths, images, namespaces, limit)
         self._rootfs.ensure(id, body)
         self._group: Cgroup = cgroup(self.layout, id, PREFIX)
         self._group.ensure()
@@ -66,7 +78,13 @@ class Machine:
             binds=(init,),
         )
 
-    def start(self, spoil: dict[str, Any] | None = None, **other: Any) -> None:
+    def start(
+        self,
+        spoil: dict[str, Any] | None = None,
+        stdout: Any = subprocess.DEVNULL,
+        within: Sequence[str] = (),
+        **other: Any,
+    ) -> None:
         self.boot = dataclasses.replace(self.boot, **other)
         self._bundle.mkdir(mode=0o700, parents=True, exist_ok=True)
         made = spoiled(config(self.boot), spoil or {})
@@ -74,17 +92,17 @@ class Machine:
         pid_file = self._bundle / "pid"
         run = ["run", "--detach", "--pid-file", str(pid_file), "--bundle", str(self._bundle), self.id]
         done = subprocess.run(
-            self._namespaces.command(self.id, self.runc(*run)),
+            self._namespaces.command(self.id, [*within, *self.runc(*run)]),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(self._bundle / "log").open("wb"),  # a pipe would be inherited by the machine
+            stdout=stdout,  # the machine's first process inherits them
+            stderr=subprocess.DEVNULL,
             timeout=60,
         )
         assert done.returncode == 0, (self._bundle / "log").read_text()
         self.pid = int(pid_file.read_text())
 
     def runc(self, *command: str) -> list[str]:
-        return ["runc", "--root", str(self._bundle / "runc"), *command]
+        return ["runc", "--root", str(self._bundle / "runc"), "--log", str(self._bundle / "log"), *command]
 
     def exec(self, *command: str, user: int = 0, text: str = "") -> Inside:
         """By runc."""
@@ -133,9 +151,17 @@ class Machine:
                 os.waitpid(self.pid, 0)  # its parent, runc, has ended, and orphans are ours
         self.pid = 0
 
+    def change(self, *operations: AnyOperation) -> None:
+        """In the machine's pinned mount namespace."""
+        self._namespaces.change(self.id, operations)
+
     def remove(self) -> None:
         self.end()
-        self._group.remove()
+        for id in present(self.layout, PREFIX):  # of a spoiled config, too
+            other = cgroup(self.layout, id, PREFIX)
+            if id.startswith(self.id):
+                kill(other)
+                other.remove()
         remove_prefix(self.layout, PREFIX)
         for handle in self._handles:
             os.close(handle)
@@ -176,6 +202,12 @@ def spoiled(made: dict[str, Any], spoil: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
+def _nothing_is_loaded(event: str, _: tuple[Any, ...]) -> None:
+    """T7: whatever a process of ours opens after it has entered, it opens in the tenant's file system."""
+    if event in ("open", "import", "ctypes.dlopen", "ctypes.dlsym"):
+        os._exit(LOADED)
+
+
 def _enter(machine: Machine, command: Sequence[str], program: bytes, stdin: int, stdout: int) -> None:
     code = 125
     try:
@@ -183,6 +215,7 @@ def _enter(machine: Machine, command: Sequence[str], program: bytes, stdin: int,
         handles = [os.open(f"/proc/{machine.pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
         for handle in handles:
             kernel.setns(handle, 0)
+        sys.addaudithook(_nothing_is_loaded)
         pid = os.fork()
         if pid == 0:
             os.chdir("/")
@@ -193,6 +226,6 @@ def _enter(machine: Machine, command: Sequence[str], program: bytes, stdin: int,
             os.execve(command[0], command, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"})  # noqa: S606
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0xFF
     except BaseException:
-        os.write(stdout, traceback.format_exc().encode())
+        os.write(stdout, repr(sys.exc_info()[1]).encode())
     finally:
         os._exit(code)

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from gpuaas.node.host.limits import LIMITS
-from gpuaas.node.host.mounts import loops, mounts
+from gpuaas.node.host.mounts import loops, mounts, pins
 from gpuaas.node.host.mounts.mounts import Attribute
 from root.conftest import left, look, needs, processes
 
@@ -55,4 +55,23 @@ def test_a_cgroup_is_seen() -> None:
     path.mkdir()
     assert left(before, running, 0)["cgroups"] == {str(path)}
     path.rmdir()
+    assert left(before, running) == {}
+
+
+@needs("nft", "ip")
+def test_parts_of_a_network_are_seen(work: Path) -> None:
+    before, running = look(), processes()
+    subprocess.run(["ip", "link", "add", "gpuaas-leak", "type", "veth", "peer", "gpuaas-peer"], check=True)
+    subprocess.run(["nft", "add table inet gpuaas_leak"], check=True)
+    pins.prepare(work / "pins")
+    with open("/proc/self/ns/net") as namespace:
+        pins.hold(work / "pins/net", namespace.fileno())
+    found = left(before, running, 0)
+    assert found["network links"] == {"/sys/class/net/gpuaas-leak", "/sys/class/net/gpuaas-peer"}
+    assert found["nft tables"] == {"table inet gpuaas_leak"}
+    assert [f"{work}/pins/net (nsfs nsfs)" in found["mounts"], len(found["mounts"])] == [True, 2]
+    subprocess.run(["ip", "link", "delete", "gpuaas-leak"], check=True)
+    subprocess.run(["nft", "delete table inet gpuaas_leak"], check=True)
+    pins.drop(work / "pins/net")
+    pins.clear(work / "pins")
     assert left(before, running) == {}

@@ -91,6 +91,25 @@ def key(name: str = "laptop") -> dict[str, Any]:
     }
 
 
+def machine_key(name: str) -> dict[str, Any]:
+    who = {"user_id": "us-aaaaaaaaaaaaaaaa", "user": "ada@example.org"}
+    return {"id": f"sk-{name}", "name": name, "type": "ssh-ed25519", "fingerprint": f"SHA256:{name}", **who}
+
+
+def session(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        "session": name,
+        "user_id": "us-aaaaaaaaaaaaaaaa",
+        "user": "ada@example.org",
+        "fingerprint": "SHA256:laptop",
+        "source": "192.0.2.7",
+        "opened_at": AT,
+        "closed_at": None,
+        "close_reason": None,
+        **more,
+    }
+
+
 def project(slug: str = "default") -> dict[str, Any]:
     return {
         "id": "pj-aaaaaaaaaaaaaaaa",
@@ -98,6 +117,7 @@ def project(slug: str = "default") -> dict[str, Any]:
         "slug": slug,
         "name": "Default",
         "role": "admin",
+        "open_network": False,
         "created_at": AT,
     }
 
@@ -126,6 +146,41 @@ def whoami(*projects: dict[str, Any]) -> dict[str, Any]:
 def issued(secret: str) -> dict[str, Any]:
     token = {"id": "tk-aaaaaaaaaaaaaaaa", "name": "login", "scopes": ["*"], "created_at": AT, "expires_at": AT}
     return {"token": {**token, "last_used_at": None}, "secret": secret}
+
+
+def use(**more: Any) -> dict[str, Any]:
+    gpu = {"gpu": "GPU-1", "busy_percent": 96.4, "memory_used_mib": 40960, "memory_mib": 81920}
+    return {
+        "at": AT,
+        "cpus_used": 2.0,
+        "cpu_percent": 12.5,
+        "memory_bytes": 3 * 2**30,
+        "memory_limit_bytes": 128 * 2**30,
+        "processes": 7,
+        "sessions": 2,
+        "oom_kills": 0,
+        "disk_read_bytes_per_second": None,
+        "disk_written_bytes_per_second": None,
+        "disk_used_bytes": None,
+        "disk_limit_bytes": None,
+        "network_received_bytes_per_second": 300_000.0,
+        "network_sent_bytes_per_second": 0.0,
+        "gpus": [{**gpu, "temperature_celsius": 61.0, "power_watts": 500.0, "trouble": ""}],
+        **more,
+    }
+
+
+def health(name: str = "train-1", status: str = "healthy", **more: Any) -> dict[str, Any]:
+    return {
+        "allocation_id": "al-aaaaaaaaaaaaaaaa",
+        "name": name,
+        "project_id": "pj-aaaaaaaaaaaaaaaa",
+        "state": "active",
+        "status": status,
+        "findings": [],
+        "use": use(),
+        **more,
+    }
 
 
 def page(*items: Any, next_cursor: str | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Pages, streams and waiting."""
 
 import json
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -34,6 +35,18 @@ def test_pages_are_asked_for_when_they_are_needed(server: Playback, client: Clie
     assert [item.name for item in listed] == ["b", "c"]
     assert server.asked[0].query == "limit=200&project=research&all=true"
     assert server.asked[1].query == "limit=200&project=research&all=true&cursor=xyz"
+
+
+def test_keys_on_a_machine_are_replaced_as_a_whole(server: Playback, client: Client) -> None:
+    path = "/api/v1/allocations/train-1/keys"
+    server.on("GET", path, Answer(200, samples.page(samples.machine_key("laptop"))))
+    changed = {"allocation": samples.allocation(), "operation": samples.operation(kind="access.update")}
+    server.on("PUT", path, HANG_UP, Answer(202, changed))
+    assert [key.user for key in client.access.keys("train-1")] == ["ada@example.org"]
+    assert client.access.set_keys("train-1", ["desk"], idempotency_key="mine").operation.kind == "access.update"
+    assert [(asked.json, asked.headers["Idempotency-Key"]) for asked in server.to("PUT", path)] == [
+        ({"keys": ["desk"]}, "mine")
+    ] * 2
 
 
 @pytest.mark.parametrize("size", [0, 1, 7])
@@ -145,3 +158,16 @@ def test_import_is_cheap() -> None:
     program = "import gpuaas, sys; print('httpx' in sys.modules); gpuaas.Client; print('httpx' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.split() == ["False", "True"]
+
+
+def test_what_a_machine_uses_and_how_it_is(server: Playback, client: Client) -> None:
+    machine = "/api/v1/allocations/train-1"
+    curve = {"allocation_id": "al-x", "since": samples.AT, "step_seconds": 60, "points": [samples.use()]}
+    server.on("GET", f"{machine}/metrics", Answer(200, curve))
+    server.on("GET", f"{machine}/health", Answer(200, samples.health(status="degraded")))
+    server.on("GET", "/api/v1/allocation-health", Answer(200, samples.page(samples.health(), samples.health())))
+    found = client.allocations.metrics("train-1", since=datetime(2030, 1, 1, tzinfo=UTC), step_seconds=60)
+    assert found.points[0].gpus[0].busy_percent == 96.4
+    assert server.asked[0].query == "since=2030-01-01T00%3A00%3A00%2B00%3A00&step=60"
+    assert client.allocations.health("train-1").status == "degraded"
+    assert len(list(client.allocations.health_of_all("research"))) == 2

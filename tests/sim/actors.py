@@ -1,5 +1,7 @@
 """The processes of the simulation: servers and agents run the product's own code, clients are scripts with a memory."""
 
+import base64
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
-from gpuaas.control.app import allocations
+from gpuaas.control.app import allocations, keys, machine_access
 from gpuaas.control.app.idempotency import once, request_hash
 from gpuaas.control.store import stores
 from gpuaas.control.store.idempotency import Answer
@@ -98,6 +100,7 @@ class Agent:
         self.crash_in: int | None = None  # hook points until the agent dies
         self.interruptions: Counter[str] = Counter()  # how often the agent itself stopped a running machine
         self._was_running: dict[str, bool] = {}
+        self.host.clock = lambda: clock.now().timestamp()
         self.host.hook = self._hook
         self.disk.hook = self._disk_hook
         self.journal = Journal(self.disk, Ids(rng))
@@ -118,6 +121,10 @@ class Agent:
             self.connection.open = False
             self.connection = None
         self.tasks.kill(self.name)
+
+    def is_told_to_delete(self, id: str) -> bool:
+        record = self.journal.record(id)
+        return record is not None and record.spec is not None and record.spec.body is None
 
     def _hook(self, point: str, id: str) -> None:
         if point == "container_stop:before":
@@ -146,6 +153,7 @@ class Request:
     name: str
     count: int = 1
     wait: bool = False
+    keys: tuple[str, ...] = ()
     sent: int = 0
 
 
@@ -167,17 +175,26 @@ class Client:
     def next_request(self) -> Request:
         self.made += 1
         key = f"{self.name}-{self.made}"
-        verbs = ("launch", "launch", "restart", "restart", "release") if self.known else ("launch",)
-        verb = self.rng.choice(verbs)
+        verb = self.rng.choice(VERBS if self.known else ("launch",))
         if verb == "launch":
             return Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
-        return Request(key, verb, self.known[self.rng.choice(sorted(self.known))])
+        if verb.startswith("key."):
+            return Request(key, verb, "desk")
+        chosen = self.rng.choice(((), ("laptop",), ("desk",), ("laptop", "desk")))
+        keys = chosen if verb == "access.update" else ()
+        return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], keys=keys)
+
+
+VERBS = (
+    *("launch", "launch", "launch", "restart", "restart", "restart", "release", "release"),
+    *("access.update", "access.update", "access.update", "key.remove", "key.add"),
+)
 
 
 def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
     """What the HTTP edge does with a request, without HTTP."""
     tx.actor = caller.user_id
-    content = msgspec.json.encode([request.verb, request.name, request.count, request.wait])
+    content = msgspec.json.encode([request.verb, request.name, request.count, request.wait, request.keys])
     hashed = request_hash("POST", request.verb, content)
 
     def work() -> Answer:
@@ -185,6 +202,15 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
             body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait)
             started, _ = allocations.launch(tx, caller, body)
             made = {allocation.id: allocation.name for allocation, _ in started}
+        elif request.verb == "key.add":
+            made = {}
+            keys.add_key(tx, caller, request.name, key_line(request.key))
+        elif request.verb == "key.remove":
+            made = {}
+            keys.remove_key(tx, caller, request.name)
+        elif request.verb == "access.update":
+            allocation, _ = machine_access.set_keys(tx, caller, request.name, request.keys)
+            made = {allocation.id: allocation.name}
         else:
             verb = allocations.restart if request.verb == "restart" else allocations.release
             allocation, _ = verb(tx, caller, request.name, request.name)
@@ -193,3 +219,10 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
         return Answer(hashed, 202, {}, msgspec.json.encode(made))
 
     return once(tx, caller.user_id, request.key, hashed, work)
+
+
+def key_line(secret: str) -> str:
+    """A public key like any other; nobody has the private half."""
+    parts = (b"ssh-ed25519", hashlib.sha256(secret.encode()).digest())
+    blob = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    return f"ssh-ed25519 {base64.b64encode(blob).decode()}"

@@ -79,6 +79,7 @@ def _fill(tx: Tx, node_keys: list[bytes]) -> None:
             user = people.add_user(tx, f"user{n}@{org}.org", "User", None, None)
             identity.set_member(tx, project.id, user.id, "editor")
             keys.insert_key(tx, user.id, "laptop", "ssh-ed25519", "A" * 68, f"SHA256:{user.id}")
+            keys.insert_key(tx, user.id, "desk", "ssh-ed25519", "B" * 68, f"SHA256:{user.id}/desk")
     for n, key in enumerate(node_keys):
         public = Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw().hex()
         nodes.insert_node(tx, f"node{n}", None, public, approve_slots=True)

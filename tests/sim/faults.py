@@ -45,6 +45,7 @@ def agent_return(world: World, rng: random.Random) -> None:
 def reboot(world: World, rng: random.Random) -> None:
     agent = _agent(world, rng)
     agent.stop()
+    world.tick(1.0)  # nobody was there before and after it at the same moment
     agent.host.reboot()
 
 

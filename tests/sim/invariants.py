@@ -48,6 +48,7 @@ class Watch:
             self._audited(cursor)
             self._usage(cursor, rows)
             self._no_going_back(cursor, rows)
+            self._keys(cursor, rows)
         self._machines(rows)
 
     def _timeline(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
@@ -109,7 +110,7 @@ class Watch:
     def _audited(self, cursor: psycopg.Cursor[Row]) -> None:
         """I13: one audit entry per mutation; every mutation here has a key."""
         row = cursor.execute(
-            "SELECT (SELECT count(*) FROM audit WHERE object_kind = 'allocation') AS audit,"
+            "SELECT (SELECT count(*) FROM audit WHERE object_kind IN ('allocation', 'ssh_key')) AS audit,"
             " (SELECT count(*) FROM idempotency_keys) AS keys"
         ).fetchone()
         assert row is not None
@@ -146,6 +147,18 @@ class Watch:
             )
             self.observed[id] = row["observed"]
 
+    def _keys(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """I5: a key that its owner does not have is wanted nowhere, and no failure would bring it back."""
+        owned: dict[str, set[str]] = defaultdict(set)
+        for key in cursor.execute("SELECT user_id, fingerprint FROM ssh_keys").fetchall():
+            owned[key["user_id"]].add(key["fingerprint"])
+        for spec in cursor.execute("SELECT id, body->'keys' AS wanted, good->'keys' AS good FROM specs").fetchall():
+            for key in (*(spec["wanted"] or []), *(spec["good"] or [] if spec["wanted"] is not None else [])):
+                expect(
+                    key["fingerprint"] in owned[key["user_id"]] and key["user_id"] == rows[spec["id"]]["owner_id"],
+                    f"I5: {spec['id']} lets {key['fingerprint']} in, which its owner does not have",
+                )
+
     def _machines(self, rows: dict[str, Row]) -> None:
         """I3, I9: what is reaped has left nothing, and a machine is interrupted once for each time it was asked for."""
         nodes = {agent.journal.node_id: agent for agent in self.world.agents}
@@ -169,7 +182,9 @@ def settled(world: World) -> None:
             "SELECT count(*) AS n FROM slots s WHERE state = 'approved' AND NOT EXISTS"
             " (SELECT 1 FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')"
         ).fetchone()
-        bodies = cursor.execute("SELECT id, (body->>'restarts')::int AS n FROM specs WHERE body IS NOT NULL").fetchall()
+        bodies = cursor.execute("SELECT id, body FROM specs WHERE body IS NOT NULL").fetchall()
+        keys = cursor.execute("SELECT id, fingerprint FROM ssh_keys").fetchall()
+        logins = cursor.execute("SELECT * FROM sessions").fetchall()
         poisoned = cursor.execute(
             "SELECT s.id FROM specs s JOIN allocations a ON a.id = s.id AND a.node_id = s.node_id"
             " WHERE a.state = 'failed' AND a.active_at IS NOT NULL AND s.body <> s.good"
@@ -189,10 +204,14 @@ def settled(world: World) -> None:
     expect(
         not queued or free["n"] < min(singles.values()), f"I16: {sorted(queued)} wait while {free['n']} slots are free"
     )
-    _hosts_equal_store(world, rows, {spec["id"]: spec["n"] for spec in bodies})
+    specs = {spec["id"]: spec["body"] for spec in bodies}
+    _hosts_equal_store(world, rows, specs)
+    if world.restored == 0:  # what was told to a forgotten store is not told again
+        _logins_on_record(world, rows, logins)
+    _keys_equal_store(world, rows, specs, {key["id"]: key["fingerprint"] for key in keys})
 
 
-def _hosts_equal_store(world: World, rows: dict[str, Row], specs: dict[str, int]) -> None:
+def _hosts_equal_store(world: World, rows: dict[str, Row], specs: dict[str, Any]) -> None:
     for agent in world.agents:
         wanted = {
             id for id, row in rows.items() if row["node_id"] == agent.journal.node_id and row["state"] == "active"
@@ -207,4 +226,31 @@ def _hosts_equal_store(world: World, rows: dict[str, Row], specs: dict[str, int]
         expect(not lost, f"I16: {sorted(lost)} were destroyed because a restored database did not know them")
         for id in wanted:
             box = agent.host.state.containers[id]
-            expect(box.restarts >= specs[id], f"I16: {id} runs restart {box.restarts}, wanted {specs[id]}")
+            wants = specs[id]["restarts"]
+            expect(box.restarts >= wants, f"I16: {id} runs restart {box.restarts}, wanted {wants}")
+
+
+def _keys_equal_store(world: World, rows: dict[str, Row], specs: dict[str, Any], keys: dict[str, str]) -> None:
+    """I5: who gets in is who the allocation, its spec and its host all say."""
+    hosts = {agent.journal.node_id: agent.host.state for agent in world.agents}
+    for id, row in rows.items():
+        if row["state"] == "active":
+            said = {keys[key_id] for key_id in row["key_ids"] if key_id in keys}
+            wanted = {key["fingerprint"] for key in specs[id]["keys"]}
+            real = {key.fingerprint for key in hosts[row["node_id"]].keys[id]}
+            expect(said == wanted == real, f"I5: {id} should let in {said}, its spec says {wanted}, its host {real}")
+
+
+def _logins_on_record(world: World, rows: dict[str, Row], logins: list[Row]) -> None:
+    """Who is on a machine is on record, with their name; who is not has left."""
+    for login in logins:
+        owner = rows[login["allocation_id"]]["owner_id"]
+        expect(login["user_id"] == owner and login["opened_at"] is not None, f"not all is known about {login}")
+    for agent in world.agents:
+        real = {(id, one.session) for id, many in agent.host.state.sessions.items() for one in many}
+        here = [login for login in logins if login["node_id"] == agent.journal.node_id]
+        known = {(login["allocation_id"], login["session"]) for login in here if login["closed_at"] is None}
+        expect(real == known, f"on {agent.name} are {sorted(real)}, on record {sorted(known)}")
+        for id, many in agent.host.state.sessions.items():
+            let_in = {key.fingerprint for key in agent.host.state.keys.get(id, [])}
+            expect({one.fingerprint for one in many} <= let_in, f"I5: somebody is on {id} whose key was taken away")

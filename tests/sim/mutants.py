@@ -29,20 +29,20 @@ class Mutant:
 CONTROL, NODE = "gpuaas/control/", "gpuaas/node/"
 
 MUTANTS = (
-    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", 4),
+    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", 3),
     Mutant(
         "slots freed before the node has scrubbed them",
         CONTROL + "operations/release.py",
         "    claims.scrubbing(tx, moved.id)\n",
         "    claims.scrubbing(tx, moved.id)\n    claims.free(tx, moved.id, [])\n",
-        1,
+        0,
     ),
     Mutant(
         "a failed launch leaves its machine behind",
         CONTROL + "operations/observe.py",
         'release.bury(tx, allocation, "launch_failed", **reason)',
         'allocations.move(tx, allocation, "launch_failed", **reason)',
-        0,
+        4,
     ),
     Mutant(
         "an answer is not kept for its key",
@@ -63,14 +63,14 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "if allocation.state not in COSTING and moved.state in COSTING:",
         "if moved.state in COSTING:",
-        6,
+        1,
     ),
     Mutant(
         "a machine comes back as active whatever it was",
         CONTROL + "store/allocations.py",
         "becomes = allocation.previous_state",
         'becomes = "active"',
-        5,
+        7,
     ),
     Mutant(
         "what a restored store does not know is deleted",
@@ -100,7 +100,7 @@ MUTANTS = (
         CONTROL + "store/nodes.py",
         "epoch=t.nodes.c.epoch + 1",
         "epoch=t.nodes.c.epoch + 0",
-        6,
+        10,
     ),
     Mutant(
         "a pushed batch claims more than it has",
@@ -128,13 +128,13 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "    _tell(tx, moved, allocation.state)\n",
         '    if moved.state != "failed":\n        _tell(tx, moved, allocation.state)\n',
-        0,
+        4,
     ),
     Mutant(
         "newer intent does not supersede",
         CONTROL + "store/operations.py",
-        "    if current:\n",
-        "    if current is False:\n",
+        "if kind.absorbs or current.facet == kind.facet:",
+        "if kind.absorbs and current.facet != kind.facet:",
         0,
     ),
     Mutant(
@@ -142,7 +142,7 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)\n    )\n    taken",
         't.allocations.c.node_id == node_id, t.allocations.c.state != "releasing"\n    )\n    taken',
-        1,
+        2,
     ),
     Mutant(
         "queued machines are forgotten",
@@ -152,11 +152,46 @@ MUTANTS = (
         2,
     ),
     Mutant(
+        "what was asked for on one facet is all that a report ends",
+        CONTROL + "operations/observe.py",
+        "        for operation in operations.running(tx, allocation.id)\n",
+        "        for operation in operations.running(tx, allocation.id)[-1:]\n",
+        0,
+    ),
+    Mutant(
+        "a deleted key still opens machines",
+        CONTROL + "app/keys.py",
+        "machine_access.withdraw(tx, allocations.owned(tx, caller.user_id), [key])",
+        "machine_access.withdraw(tx, [], [key])",
+        1,
+    ),
+    Mutant(
+        "a failed change brings a deleted key back",
+        CONTROL + "operations/access.py",
+        "        _forget(tx, allocation, lost)\n",
+        "",
+        6,
+    ),
+    Mutant(
+        "what a node deleted in a forgotten future is waited for",
+        CONTROL + "operations/observe.py",
+        '    elif allocation.state == "provisioning":\n',
+        '    elif allocation.state == "queued":\n',
+        8,
+    ),
+    Mutant(
+        "who was on a machine that ended is there for ever",
+        CONTROL + "link/logins.py",
+        "        logins.machine_ended(tx, allocation, at, _why(fact.kind, fact.data))\n",
+        "",
+        6,
+    ),
+    Mutant(
         "the agent accepts a batch after a gap",
         NODE + "runner.py",
         "or specs.base > self.journal.revision:",
         "or specs.base < 0:",
-        35,
+        4,
     ),
     Mutant(
         "the agent reports gone what it could not take down",
@@ -177,7 +212,7 @@ MUTANTS = (
         NODE + "steps/interrupt.py",
         "return machine.restarts < body.restarts or other_config",
         "return machine.restarts <= body.restarts or other_config",
-        8,
+        1,
     ),
     Mutant(
         "a new store is followed from the old revision",
@@ -191,7 +226,7 @@ MUTANTS = (
         NODE + "runner.py",
         "        if machine is not None and machine.running:\n            return\n        reason",
         "        if machine is not None:\n            return\n        reason",
-        2,
+        114,
     ),
 )
 

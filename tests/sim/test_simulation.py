@@ -32,3 +32,8 @@ def test_a_seed_repeats(base: Base) -> None:
     one, other = run_seed(4711, base), run_seed(4711, base)
     assert one.trace == other.trace
     assert one.counts == other.counts
+
+
+@pytest.mark.timeout(300)
+def test_invariants_hold_while_machines_are_measured(base: Base) -> None:
+    assert sum(run_seed(seed, base, measured=True).counts["samples"] for seed in range(100, 120)) > 0

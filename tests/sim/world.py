@@ -23,6 +23,7 @@ from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.ids import Ids
 from gpuaas.node.host.faults import Crash
+from gpuaas.node.sampling import samples
 from gpuaas.wire.node import Challenge, Fenced, Heartbeat, Hello, from_agent, from_server
 
 from .actors import Agent, Client, Pool, Request, Server, carry_out
@@ -47,6 +48,7 @@ class Limits:
     switching: float = 0.05
     lost_answers: float = 0.1
     lost_wakes: float = 0.1
+    measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
 class World:
@@ -111,7 +113,8 @@ class World:
         assert self.backup is not None
         self.restored += 1
         for agent in self.agents:
-            self.orphans[agent.name] = {id for id, box in agent.host.state.containers.items() if box.running}
+            running = {id for id, box in agent.host.state.containers.items() if box.running}
+            self.orphans[agent.name] = {id for id in running if not agent.is_told_to_delete(id)}
         self.attach(databases.url_of(self.base.running.admin_url, self.backup))
         there = {row[0] for row in self.monitor.execute("SELECT id FROM allocations").fetchall()}
         for client in self.clients:
@@ -122,6 +125,7 @@ class World:
     def close(self) -> None:
         for type, many in self.monitor.execute("SELECT type, count(*) FROM events GROUP BY type").fetchall():
             self.counts[type] += many
+        self.counts["samples"] += self.monitor.execute("SELECT count(*) FROM samples").fetchall()[0][0]
         for server in self.servers:
             if server.alive:
                 server.stop()
@@ -177,6 +181,8 @@ class World:
         revisions = dict(self.monitor.execute("SELECT id, revision FROM nodes").fetchall())
         return any(
             agent.runner._board.retries
+            or agent.journal.facts()
+            or agent.host.news()
             or agent.runner.wanted()
             or agent.link.state != "open"
             or agent.journal.revision < revisions[agent.journal.node_id]
@@ -202,6 +208,8 @@ class World:
         for agent in self.agents:
             if agent.alive:
                 can.extend(self._agent_actions(agent))
+            if agent.host.state.sessions or agent.host.state.keys:
+                can.append((1, f"somebody comes to {agent.name}", partial(self.login, agent)))
         for old in self.leftover:
             if old.to_server and not old.busy and self.server(old.server).alive:
                 can.append((2, f"{old.server} hears the past of {old.agent}", partial(self.serve, old)))
@@ -222,6 +230,8 @@ class World:
                 can.append((3, f"{agent.name} connects", partial(self.connect, agent)))
         else:
             can.append((4, f"{agent.name} polls", partial(self.poll, agent, connection)))
+            if self.limits.measured:
+                can.append((4, f"{agent.name} measures", partial(self.measure, agent)))
             if connection.to_agent:
                 can.append((12, f"{agent.name} hears", partial(self.hear, agent, connection)))
             if connection.to_server and not connection.busy:
@@ -237,6 +247,13 @@ class World:
 
     def tick(self, seconds: float | None = None) -> None:
         self.clock.advance(self.rng.choice((0.2, 0.7, 2.0, 4.0)) if seconds is None else seconds)
+
+    def login(self, agent: Agent) -> None:
+        """Whether or not an agent is there: the machine itself lets people in."""
+        there = agent.host.state.keys
+        id = self.rng.choice(sorted(there)) if there else ""
+        for key in there.get(id, [])[:1]:
+            self.counts["login"] += agent.host.login(id, key.fingerprint)
 
     # agents
 
@@ -259,6 +276,9 @@ class World:
     def poll(self, agent: Agent, connection: Connection) -> None:
         self._guard(agent, lambda: connection.up(agent.link.poll()))
         self._hang_up_if_broken(agent)
+
+    def measure(self, agent: Agent) -> None:
+        agent.link.sampled(samples(agent.runner))
 
     def hear(self, agent: Agent, connection: Connection) -> None:
         frame = from_server(connection.to_agent.pop(0))

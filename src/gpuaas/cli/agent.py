@@ -48,6 +48,7 @@ def _node_options(command: _Command) -> _Command:
 @click.option("--host", type=click.Choice(["linux", "modelled"]), default="linux", show_default=True,
               help="modelled: machines are only data.")  # fmt: skip
 @click.option("--deny-network", "denied", multiple=True, metavar="CIDR", help="Machines never reach it.")
+@click.option("--base-image", metavar="VERSION", help="An imported one.  [default: our own Debian, built if need be]")
 @click.option("--disk-mib", type=click.IntRange(256), default=64 * 1024, show_default=True, help="Of each machine.")
 @_node_options
 def run(**options: Any) -> None:
@@ -62,12 +63,48 @@ def run(**options: Any) -> None:
 
 @agent.command(cls=Command)
 @_node_options
-def clear(**options: Any) -> None:
+@click.pass_obj
+def clear(session: Session, /, **options: Any) -> None:
     """Stop every machine of this node and take its mounts, networks and cgroups away. Data stays."""
     from gpuaas.node.config import AgentConfig
     from gpuaas.node.main import clear_host
 
     clear_host(AgentConfig(server_url="http://localhost", **options))
+    output.json({"cleared": True}) if session.json else output.echo("This node is clear.")
+
+
+@agent.group(cls=Group)
+def image() -> None:
+    """Base images of this node: what the file systems of its machines begin with."""
+
+
+@image.command("ls")
+@_node_options
+@click.pass_obj
+def list_images(session: Session, /, **options: Any) -> None:
+    """List the images that this node has."""
+    from gpuaas.node import main
+    from gpuaas.node.config import AgentConfig
+
+    found = main.list_images(AgentConfig(server_url="http://localhost", **options))
+    output.json({"items": found}) if session.json else output.table(
+        ("IMAGE",), [(each,) for each in found], empty="None."
+    )
+
+
+@image.command("import")
+@click.argument("archive", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--as", "image_name", required=True, metavar="NAME", help="What its version begins with.")
+@_node_options
+@click.pass_obj
+def import_image(session: Session, /, archive: Path, image_name: str, **options: Any) -> None:
+    """Take in a root file system: a tarball, an OCI archive or a `docker save`. It needs sshd and sudo inside."""
+    from gpuaas.node import main
+    from gpuaas.node.config import AgentConfig
+
+    version = main.import_image(AgentConfig(server_url="http://localhost", **options), archive, image_name)
+    said = f"{version} is here. Use it: gpuaas agent run --base-image {version}"
+    output.json({"version": version}) if session.json else output.echo(output.safe(said))
 
 
 @agent.command(cls=Command)

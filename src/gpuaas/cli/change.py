@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from gpuaas.sdk.types import Changed
 
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-_detach = click.option("--detach", "-d", is_flag=True, help="Return as soon as it is accepted.")
+detach_option = click.option("--detach", "-d", is_flag=True, help="Return as soon as it is accepted.")
 
 
 @click.command(cls=Command)
 @click.argument("name")
 @_yes
-@_detach
+@detach_option
 @click.pass_obj
 def restart(session: Session, name: str, yes: bool, detach: bool) -> int:
     """Restart a machine. Address, host key and disk stay; every session and process on it ends."""
@@ -29,13 +29,13 @@ def restart(session: Session, name: str, yes: bool, detach: bool) -> int:
     confirm(session, found.name, losses, yes=yes)
     # By id from here on: another project may have a machine of that name by now.
     changed = session.client().allocations.restart(found.id, confirm=found.name)
-    return _finish(session, changed, detach, "is up again")
+    return finish(session, changed, detach, "is up again")
 
 
 @click.command(cls=Command)
 @click.argument("name")
 @_yes
-@_detach
+@detach_option
 @click.pass_obj
 def release(session: Session, name: str, yes: bool, detach: bool) -> int:
     """Give a machine back. Every session ends and what is on its disk is lost."""
@@ -43,10 +43,10 @@ def release(session: Session, name: str, yes: bool, detach: bool) -> int:
     losses = [f"Releasing {found.name} ends every session and process on it, and what is on its disk is lost for good."]
     confirm(session, found.name, losses, yes=yes)
     changed = session.client().allocations.release(found.id, confirm=found.name)
-    return _finish(session, changed, detach, "is released")
+    return finish(session, changed, detach, "is released")
 
 
-def _finish(session: Session, changed: "Changed", detach: bool, done: str) -> int:
+def finish(session: Session, changed: "Changed", detach: bool, done: str) -> int:
     from gpuaas.sdk import OperationFailed
     from gpuaas.sdk.types import Changed
 

@@ -93,7 +93,7 @@ def public_line(text: str) -> str:
 @click.argument("name")
 @click.pass_obj
 def remove(session: Session, name: str) -> None:
-    """Remove a key, by name or id. Machines that are launched from now on do not get it."""
+    """Remove a key, by name or id. It leaves every machine that has it; sessions that it opened end."""
     session.client().keys.remove(name)
     if session.json:
         output.json({"removed": name})

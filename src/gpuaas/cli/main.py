@@ -26,8 +26,13 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "plan": Lazy("launch:plan", "Say whether a launch would fit right now, and why not."),
         "ls": Lazy("allocations:ls", "List machines."),
         "show": Lazy("allocations:show", "Show one machine."),
+        "ssh": Lazy("ssh:ssh", "ssh into a machine, directly or through the server."),
+        "ssh-config": Lazy("ssh_config:ssh_config", "Your machines as hosts of ssh, scp, rsync and editors."),
+        "top": Lazy("top:top", "What your machines use and how they are, live."),
+        "health": Lazy("health:health", "How one machine is, and why."),
         "restart": Lazy("change:restart", "Restart a machine: same address, same host key, sessions end."),
         "release": Lazy("change:release", "Give a machine back; what is on its disk is lost."),
+        "access": Lazy("access:access", "Who gets into a machine, and who was there."),
         "offer": Lazy("offers:offer", "What can be launched."),
         "op": Lazy("operations:op", "Long changes and their phases."),
         "events": Lazy("events:events", "What happened in a project."),
@@ -53,7 +58,8 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "completion": Lazy("completion:completion", "Print the completion script of your shell."),
     },
 }
-_ALL = {name: lazy for section in COMMANDS.values() for name, lazy in section.items()}
+HIDDEN = {"ssh-proxy": Lazy("ssh_proxy:ssh_proxy", "For ssh, as its ProxyCommand.")}
+_ALL = {name: lazy for section in COMMANDS.values() for name, lazy in section.items()} | HIDDEN
 
 
 class Root(Group):

@@ -11,8 +11,8 @@ import click
 
 # C0, DEL and C1 (escape sequences start there), line separators, marks that reorder text, and lone surrogates.
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_GOOD = frozenset({"active", "approved", "done", "intact", "ready", "succeeded"})
-_BAD = frozenset({"failed", "lost", "quarantined", "unreachable", "altered"})
+_GOOD = frozenset({"active", "approved", "done", "healthy", "intact", "ready", "succeeded"})
+_BAD = frozenset({"failed", "lost", "quarantined", "unhealthy", "unreachable", "altered"})
 _OVER = frozenset({"pending", "released", "removed", "retired", "superseded"})
 
 
@@ -94,6 +94,15 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{int(seconds // size)}{unit}"
     return f"{int(seconds)}s"
+
+
+def size(bytes: float) -> str:
+    """Like 3.5G; powers of 1024."""
+    for unit in ("B", "K", "M", "G", "T"):
+        if bytes < 1000 or unit == "T":
+            return f"{bytes:.0f}{unit}" if unit == "B" or bytes >= 10 else f"{bytes:.1f}{unit}"
+        bytes /= 1024
+    raise AssertionError("unreachable")
 
 
 def _padded(line: Sequence[str], widths: Sequence[int], *, colored: bool = False) -> str:

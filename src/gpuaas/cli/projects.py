@@ -46,6 +46,19 @@ def create(session: Session, slug: str, name: str | None, org: str | None) -> No
 
 @project.command()
 @click.argument("name", metavar="PROJECT")
+@click.argument("policy", type=click.Choice(["open", "closed"]))
+@click.pass_obj
+def network(session: Session, name: str, policy: str) -> None:
+    """Let the machines of a project on one node talk to each other (open), or not (closed, as at first)."""
+    changed = session.client().projects.set_network(name, open=policy == "open")
+    if session.json:
+        output.json(changed)
+    else:
+        output.echo(output.safe(f"{changed.slug} is {policy}. Machines follow when they are launched or restarted."))
+
+
+@project.command()
+@click.argument("name", metavar="PROJECT")
 @click.pass_obj
 def use(session: Session, name: str) -> None:
     """Make a project your default, by slug or id."""

@@ -12,13 +12,15 @@ from gpuaas.cli.installation import state_dir_option
 @click.option("--port", type=click.IntRange(1, 65535), default=7070, show_default=True)
 @click.option("--database-url", envvar="GPUAAS_DATABASE_URL", show_envvar=True, metavar="URL",
               help="An existing PostgreSQL (>= 15); by default a private one below the state directory.")  # fmt: skip
+@click.option("--advertise-url", envvar="GPUAAS_ADVERTISE_URL", show_envvar=True, default="", metavar="URL",
+              help="Where agents reach exactly this server, when there are several.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )
-def server(host: str, port: int, database_url: str | None, state_dir: Path, log_level: str) -> None:
+def server(host: str, port: int, database_url: str | None, advertise_url: str, state_dir: Path, log_level: str) -> None:
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import ServerConfig
     from gpuaas.control.main import run_server
 
-    run_server(ServerConfig(database_url, host, port, state_dir, log_level))
+    run_server(ServerConfig(database_url, host, port, state_dir, log_level, advertise_url))

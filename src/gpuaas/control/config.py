@@ -11,3 +11,4 @@ class ServerConfig:
     port: int
     state_dir: Path
     log_level: str = "INFO"
+    advertise_url: str = ""  # of this replica, for agents; empty: the URL that they use already

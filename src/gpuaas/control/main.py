@@ -24,7 +24,7 @@ def run_server(config: ServerConfig) -> None:
     log.setup(config.log_level)
     url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()
     migrate.upgrade(url)
-    app = application(url)
+    app = application(url, config.advertise_url)
     uvicorn.run(
         app,
         host=config.host,
@@ -33,11 +33,14 @@ def run_server(config: ServerConfig) -> None:
         access_log=False,
         ws="websockets-sansio",
         ws_max_size=2 * MAX_REPORT_BYTES,
+        # A stream whose reader is slow is not read from either, so that no pong gets through; the node link has a
+        # heartbeat of its own.
+        ws_ping_timeout=None,
         timeout_graceful_shutdown=3,
     )
 
 
-def application(url: str) -> Litestar:
+def application(url: str, advertise_url: str = "") -> Litestar:
     """One replica over the database at `url`, whose schema must be current."""
     store = Store(connect(url))
     store.transact(stores.ensure)
@@ -54,4 +57,4 @@ def application(url: str) -> Litestar:
             await asyncio.gather(*tasks, return_exceptions=True)
             store.engine.dispose()
 
-    return build(store, wakes, sockets=[node_link], lifespan=[background])
+    return build(store, wakes, sockets=[node_link], lifespan=[background], advertise_url=advertise_url)

@@ -54,7 +54,7 @@ class Allocation:
     def allowed_actions(self) -> tuple[str, ...]:
         actions = ALLOCATION.allowed(self.state)
         if self.state == "failed" and not self.kept:
-            return tuple(action for action in actions if action != "restart")
+            return tuple(action for action in actions if action == "release")
         return actions
 
     @property

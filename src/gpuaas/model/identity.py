@@ -19,6 +19,7 @@ class Project:
     slug: str
     name: str
     created_at: datetime
+    open_network: bool = False  # its machines on one node may talk to each other
 
 
 @dataclass(frozen=True)

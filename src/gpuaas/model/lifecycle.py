@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 # In the `becomes` column: the state that the object had before it went into this one.
 PREVIOUS = "<previous>"
+# In the `becomes` column: a person may do this here, and the state stays what it is. Nothing is moved.
+STAYS = "<stays>"
 
 
 class Row(NamedTuple):
@@ -29,10 +31,10 @@ class Lifecycle:
     @property
     def states(self) -> frozenset[str]:
         named = {row.while_ for row in self.rows} | {row.becomes for row in self.rows}
-        return frozenset(named - {PREVIOUS})
+        return frozenset(named - {PREVIOUS, STAYS})
 
     def next(self, state: str, event: str) -> str | None:
-        """The state that follows, PREVIOUS, or None when the event means nothing in this state."""
+        """The state that follows, PREVIOUS, STAYS, or None when the event means nothing in this state."""
         return _index(self).get((state, event))
 
     def allowed(self, state: str) -> tuple[str, ...]:
@@ -57,14 +59,17 @@ ALLOCATION = Lifecycle(
     "allocation",
     initial="queued",
     ends=frozenset({"released"}),
-    actions=frozenset({"restart", "release"}),
+    actions=frozenset({"access", "restart", "release"}),
     rows=(
         Row("queued", "placed", "provisioning", "slots are claimed and the node has a spec"),
+        Row("queued", "access", STAYS, "the launch will use these keys"),
         Row("queued", "release", "released", "nothing was made, nothing to take down"),
         Row("provisioning", "ready", "active", "the node runs the generation that was asked for"),
         Row("provisioning", "launch_failed", "failed", "compute or the owner's access could not be made"),
+        Row("provisioning", "access", STAYS, "the launch goes on with these keys"),
         Row("provisioning", "release", "releasing", "release absorbs a launch"),
         Row("provisioning", "lost", "unreachable", "the node fell silent while it worked"),
+        Row("active", "access", STAYS, "other keys get in, live; sessions of the others end"),
         Row("active", "restart", "restarting", "same id, endpoint, host key; sessions end"),
         Row("active", "died", "failed", "the machine stopped by itself; the node keeps trying"),
         Row("active", "release", "releasing", "the user is done"),
@@ -72,13 +77,16 @@ ALLOCATION = Lifecycle(
         Row("restarting", "ready", "active", "up again, or back on the last good generation"),
         Row("restarting", "restart", "restarting", "newer intent supersedes"),
         Row("restarting", "restart_failed", "failed", "the last good generation did not come back either"),
+        Row("restarting", "access", STAYS, "it comes up with these keys"),
         Row("restarting", "release", "releasing", "release absorbs a restart"),
         Row("restarting", "lost", "unreachable", "the node fell silent while it worked"),
         Row("failed", "ready", "active", "the node healed a machine that had failed"),
         Row("failed", "restart", "restarting", "retry, where the machine was kept"),
+        Row("failed", "access", STAYS, "where the machine was kept"),
         Row("failed", "release", "releasing", "give it back"),
         Row("failed", "lost", "unreachable", "the node that keeps it fell silent"),
         Row("unreachable", "found", PREVIOUS, "the node is back; the machine is what it was"),
+        Row("unreachable", "access", STAYS, "carried out when the node is back"),
         Row("unreachable", "release", "releasing", "carried out when the node is back"),
         Row("releasing", "gone", "released", "the node proved that nothing is left"),
     ),

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 MACHINE = "machine"  # the facet of launch, restart and release
+ACCESS = "access"  # who gets in: changes beside whatever the machine is doing
 
 # Names of the node's steps, in the order in which the agent runs them (node/steps). A law test compares the two.
 NODE_STEPS = ("stop", "rootfs", "devices", "network", "access", "container")
@@ -23,6 +24,7 @@ class Kind:
     here: tuple[str, ...]
     there: tuple[str, ...]
     last: str  # the phase that ends with the operation
+    absorbs: bool = False  # supersedes what is open on any facet, not only on its own
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -31,8 +33,9 @@ class Kind:
 
 LAUNCH = Kind("launch", MACHINE, here=("place", "deliver"), there=NODE_STEPS[1:], last="ready")
 RESTART = Kind("restart", MACHINE, here=("deliver",), there=NODE_STEPS, last="ready")
-RELEASE = Kind("release", MACHINE, here=("deliver",), there=tuple(reversed(NODE_STEPS[1:])), last="free")
-KINDS = {kind.name: kind for kind in (LAUNCH, RESTART, RELEASE)}
+RELEASE = Kind("release", MACHINE, here=("deliver",), there=tuple(reversed(NODE_STEPS[1:])), last="free", absorbs=True)
+ACCESS_UPDATE = Kind("access.update", ACCESS, here=("deliver",), there=("access",), last="ready")
+KINDS = {kind.name: kind for kind in (LAUNCH, RESTART, RELEASE, ACCESS_UPDATE)}
 
 
 @dataclass(frozen=True)

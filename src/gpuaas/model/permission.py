@@ -44,11 +44,14 @@ PERMISSIONS: dict[str, Permission] = {
     "allocation.read": ANY_MEMBER,
     "allocation.plan": ANY_MEMBER,
     "allocation.launch": WORKERS,
+    "allocation.connect": WORKERS,
     "allocation.restart": WORKERS,
+    "allocation.access": WORKERS,
     "allocation.release": WORKERS,
     "operation.read": ANY_MEMBER,
     "event.read": ANY_MEMBER,
     "project.read": ANY_MEMBER,
+    "project.network": LEADS,
     "member.read": ANY_MEMBER,
     "member.write": LEADS,
     "project.create": _org(TENANT_ADMIN),
@@ -67,9 +70,11 @@ PERMISSIONS: dict[str, Permission] = {
     "node.read": OPERATORS,
     "node.write": OPERATORS,
     "platform.audit": _platform(PLATFORM_ADMIN),
+    "platform.metrics": OPERATORS,
     "login": PUBLIC,
     "node.join": PUBLIC,
     "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own
+    "node.stream": PUBLIC,  # a dial-back authenticates by its one-time ticket
     "health": PUBLIC,
 }
 

@@ -13,6 +13,7 @@ class AgentConfig:
     simulate_gpus: str = ""  # such as 8xH100; empty: the GPUs that are there
     join_token: str = ""  # needed once
     host: str = "linux"  # or modelled: a machine that is only data
+    sample_seconds: float = 10.0  # between two looks at what machines use
     # Everything below has another value for a second agent on the same machine.
     run_dir: Path = Path("/run/gpuaas")
     prefix: str = "gpuaas"  # of cgroups and of the nft table
@@ -20,13 +21,18 @@ class AgentConfig:
     pool: str = "198.18.0.0/15"  # the addresses of machines, behind this node's own
     denied: tuple[str, ...] = ()  # networks that machines never reach
     disk_mib: int = 64 * 1024  # of each machine
+    base_image: str | None = None  # an imported one instead of our own
     image_store: Path | None = None  # shared by several agents; below `state_dir` unless told
 
     @property
     def link_url(self) -> str:
-        """The server's WebSocket base: ws for http, wss for https."""
-        scheme, _, rest = self.server_url.rstrip("/").partition("://")
-        schemes = {"http": "ws", "https": "wss"}
-        if scheme not in schemes or not rest:
-            raise ValueError(f"{self.server_url!r} is not the address of a server, like https://gpuaas.example.org")
-        return f"{schemes[scheme]}://{rest}"
+        return websocket_url(self.server_url)
+
+
+def websocket_url(server_url: str) -> str:
+    """A server's WebSocket base: ws for http, wss for https."""
+    scheme, _, rest = server_url.rstrip("/").partition("://")
+    schemes = {"http": "ws", "https": "wss"}
+    if scheme not in schemes or not rest:
+        raise ValueError(f"{server_url!r} is not the address of a server, like https://gpuaas.example.org")
+    return f"{schemes[scheme]}://{rest}"

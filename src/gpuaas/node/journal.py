@@ -35,6 +35,7 @@ class _Head(Struct, frozen=True):
     lineage: str = ""
     store_id: Id | None = None
     revision: int = 0
+    boot_id: str = ""  # of the host, when an agent last started on it
 
 
 class _Node(Struct, frozen=True):
@@ -99,6 +100,14 @@ class Journal:
         with self.lock:
             if revision > self.revision:
                 self._put_head(revision=revision)
+
+    @property
+    def boot_id(self) -> str:
+        return self._head.boot_id
+
+    def booted(self, boot_id: str) -> None:
+        with self.lock:
+            self._put_head(boot_id=boot_id)
 
     # objects
 

@@ -17,7 +17,7 @@ from gpuaas.node.journal import Journal
 from gpuaas.node.outbox import RESEND_SECONDS, Outbox
 from gpuaas.node.runner import Runner
 from gpuaas.wire import node as wire
-from gpuaas.wire.node import FromAgent, FromServer, Holdings
+from gpuaas.wire.node import FromAgent, FromServer, Holdings, Sample
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +27,16 @@ REMEMBERED_HEARTBEATS = 64
 
 
 class Link:
+    """`dial` is told when somebody wants a stream to one of the machines; it must not block."""
+
     def __init__(
-        self, runner: Runner, journal: Journal, sign: Callable[[str], str], clock: Clock, version: str
+        self,
+        runner: Runner,
+        journal: Journal,
+        sign: Callable[[str], str],
+        clock: Clock,
+        version: str,
+        dial: Callable[[wire.Dial], None] | None = None,
     ) -> None:
         self.state = "down"
         self.broken = False
@@ -37,6 +45,7 @@ class Link:
         self._sign = sign
         self._clock = clock
         self._version = version
+        self._dial = dial
         self._outbox = Outbox(runner, journal, clock)
         self._seq = 0  # never starts again while this process lives, so that an old Ack never fits a new frame
         self._epoch = 0
@@ -46,6 +55,7 @@ class Link:
         self._store_id = ""  # the store that is being synced with
         self._holdings: list[Holdings] = []  # not acknowledged yet; the first one is on its way
         self._holdings_at = 0.0
+        self._samples: list[Sample] = []  # not sent yet
 
     def connected(self) -> None:
         self._become("waiting")
@@ -53,9 +63,15 @@ class Link:
         self._heard_at = self._clock.boottime()
         self._heartbeats.clear()
         self._holdings.clear()
+        self._samples = []
 
     def disconnected(self) -> None:
         self._become("down")
+
+    def sampled(self, samples: list[Sample]) -> None:
+        """From any thread. The next `poll` sends them; without an open link they are dropped for good."""
+        if self.state == "open":
+            self._samples = samples
 
     def receive(self, frame: FromServer) -> list[FromAgent]:
         """What to answer at once."""
@@ -100,6 +116,8 @@ class Link:
                     self._heartbeat_at = self._clock.boottime()  # ask for what is missing
                 self._runner.receive(frame)
                 return self.poll()
+            case wire.Dial() if self.state == "open" and self._dial is not None:
+                self._dial(frame)
             case wire.Ack():
                 return self._acknowledged(frame)
             case wire.Fenced():
@@ -190,7 +208,12 @@ class Link:
                 self._outbox.survey()
             except HostError as error:
                 log.warning("cannot look at the host: %s", error)
-        return [*frames, *self._outbox.reports(self._epoch, self._next_seq)]
+        # Reports first: whoever waits for a machine must not wait for its curves.
+        return [*frames, *self._outbox.reports(self._epoch, self._next_seq), *self._take_samples()]
+
+    def _take_samples(self) -> list[FromAgent]:
+        samples, self._samples = self._samples, []
+        return [wire.Samples(self._next_seq(), self._epoch, chunk) for chunk in batches(samples)]
 
     def _next_seq(self) -> int:
         self._seq += 1

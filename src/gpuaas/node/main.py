@@ -22,6 +22,7 @@ from gpuaas.node.host import doctor, findings
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
+from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Disk, Host
 from gpuaas.node.host.linux import LinuxConfig, LinuxHost
 from gpuaas.node.host.paths import Paths
@@ -30,8 +31,10 @@ from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
 from gpuaas.node.link import Link
 from gpuaas.node.runner import Runner
+from gpuaas.node.sampling import keep_sampling
+from gpuaas.node.streams import Streams
 from gpuaas.node.work import observe, work
-from gpuaas.wire.node import LINK_PATH
+from gpuaas.wire.node import LINK_PATH, Dial
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +68,15 @@ def examine(state_dir: Path, simulate_gpus: str) -> tuple[list[dict[str, object]
     return [asdict(each) for each in found], findings.ready(found)[0], findings.render(found)
 
 
+def import_image(config: AgentConfig, archive: Path, name: str) -> str:
+    """Takes a root file system (tarball, OCI archive, `docker save`) into the node's store. Answers its version."""
+    return Images(Paths(config.state_dir, config.run_dir, config.image_store)).import_archive(archive, name)
+
+
+def list_images(config: AgentConfig) -> list[str]:
+    return Images(Paths(config.state_dir, config.run_dir, config.image_store)).versions()
+
+
 def clear_host(config: AgentConfig) -> None:
     """Stops every machine of this node and takes away all that is not a file. Data stays; the next agent goes on."""
     if config.host == "linux":
@@ -90,6 +102,7 @@ def linux_host(config: AgentConfig) -> LinuxHost:
             pool=config.pool,
             denied=config.denied,
             disk_mib=config.disk_mib,
+            base_image=config.base_image,
         )
     )
 
@@ -156,14 +169,20 @@ async def _serve(
         with contextlib.suppress(RuntimeError):  # a pass can outlive the loop
             loop.call_soon_threadsafe(changed)
 
+    def dial(frame: Dial) -> None:
+        loop.call_soon_threadsafe(streams.wanted.put_nowait, frame)  # the link runs in a thread of its own
+
     runner.on_change(changed_somewhere)
-    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__)
+    streams = Streams(runner.host, runner.journal.node_id or "", config.link_url)
+    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial)
     connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_prepared(prepare, runner, to_do)),
             group.create_task(observe(runner)),
             group.create_task(connection.keep()),
+            group.create_task(streams.keep()),
+            group.create_task(keep_sampling(runner, link, config.sample_seconds, to_say.set)),
         ]
         await stop.wait()
         for task in tasks:

@@ -36,6 +36,10 @@ class Runner:
         self._lock = journal.lock
         for record in (*journal.live(), *journal.gone()):
             self._board.begin(record)
+        try:
+            self._record_boot()
+        except HostError as error:
+            log.error("could not journal that the host was rebooted; the next agent will: %s", error)
 
     def on_change(self, call: Callable[[], None]) -> None:
         """`call` is called from any thread whenever there may be news to report or work to do."""
@@ -128,6 +132,16 @@ class Runner:
         # Once more, because objects come and go while the host is looked at.
         known |= {record.id for record in self.journal.live()}
         return [holding for holding in found if holding.id not in known]
+
+    def _record_boot(self) -> None:
+        """A reboot ends sessions without a word, and is no death of a machine that was down or on its way anyway."""
+        boot_id = self.host.boot_id()
+        if boot_id == self.journal.boot_id:
+            return
+        for record in self.journal.live() if self.journal.boot_id else []:
+            if record.applied is None or record.down:
+                self.journal.add_fact("rebooted", record.id, self.clock.now().timestamp(), {"boot": boot_id})
+        self.journal.booted(boot_id)
 
     def _record_news(self) -> None:
         """A crash between the two lines tells it again; the session's id says that it is the same."""

@@ -37,8 +37,9 @@ class Api:
         encoded = None if body is None else msgspec.json.encode(body)
         return _decoded(self.transport.call("POST", path, body=encoded, idempotency_key=idempotency_key), as_)
 
-    def put(self, path: str, body: In, as_: type[T]) -> T:
-        return _decoded(self.transport.call("PUT", path, body=msgspec.json.encode(body)), as_)
+    def put(self, path: str, body: In, as_: type[T], idempotency_key: str | None = None) -> T:
+        encoded = msgspec.json.encode(body)
+        return _decoded(self.transport.call("PUT", path, body=encoded, idempotency_key=idempotency_key), as_)
 
     def delete(self, path: str) -> None:
         self.transport.call("DELETE", path)

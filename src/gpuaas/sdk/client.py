@@ -6,6 +6,7 @@ from types import TracebackType
 from gpuaas import __version__
 from gpuaas.sdk.api import Api, path
 from gpuaas.sdk.errors import OperationFailed
+from gpuaas.sdk.resources.access import Access
 from gpuaas.sdk.resources.allocations import Allocations
 from gpuaas.sdk.resources.audit import Audit
 from gpuaas.sdk.resources.events import Events
@@ -43,6 +44,7 @@ class Client:
             user_agent=f"gpuaas/{__version__}",
         )
         self._api = api = Api(self._transport)
+        self.access = Access(api)
         self.allocations = Allocations(api)
         self.audit = Audit(api)
         self.events = Events(api)

@@ -19,7 +19,7 @@ from gpuaas.sdk.retry import Retry, asked_seconds
 Query = Mapping[str, str | int | bool | None]
 
 _MUTATIONS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Answer(NamedTuple):
@@ -42,7 +42,7 @@ class Transport:
             timeout=httpx.Timeout(timeout_seconds, connect=min(timeout_seconds, 10.0)),
             # Certificates take 0.2 s to load, and the machine's own are the ones that curl and apt trust.
             verify=ssl.create_default_context() if parts.scheme == "https" else False,
-            trust_env=parts.hostname not in _LOOPBACK,  # a proxy has no way to this machine's own ports
+            trust_env=parts.hostname not in LOOPBACK,  # a proxy has no way to this machine's own ports
         )
 
     def close(self) -> None:
@@ -60,7 +60,7 @@ class Transport:
         body: bytes | None = None,
         idempotency_key: str | None = None,
     ) -> Answer:
-        headers = self._headers()
+        headers = self.authorization()
         if body is not None:
             headers["Content-Type"] = "application/json"
         if method in _MUTATIONS:
@@ -82,7 +82,7 @@ class Transport:
     ) -> Iterator[Iterator[bytes]]:
         """The bytes of one answer as they come. A silence of `read_seconds` counts as a lost connection."""
         timeout = httpx.Timeout(10.0, read=read_seconds)
-        wanted = {**self._headers(), "Accept": "text/event-stream", **headers}
+        wanted = {**self.authorization(), "Accept": "text/event-stream", **headers}
         try:
             with self._http.stream("GET", path, params=_params(query), headers=wanted, timeout=timeout) as response:
                 if response.status_code != 200:
@@ -113,7 +113,7 @@ class Transport:
             return asked + self.retry.pause_seconds(failures)
         return None
 
-    def _headers(self) -> dict[str, str]:
+    def authorization(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def _lost(self, error: Exception) -> Unreachable:

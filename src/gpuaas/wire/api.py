@@ -140,6 +140,13 @@ class ProjectView(Out, frozen=True):
     name: str
     role: str | None
     created_at: datetime
+    open_network: bool
+
+
+class ProjectNetwork(In, frozen=True):
+    """Open: machines of this project that are on the same node may talk to each other."""
+
+    open: bool
 
 
 class MemberRole(In, frozen=True):
@@ -398,6 +405,34 @@ class Changed(Out, frozen=True):
     operation: OperationView
 
 
+class MachineKeys(In, frozen=True):
+    """Exactly these of the owner's registered keys get in. None at all is allowed."""
+
+    keys: Annotated[list[Ref], Meta(max_length=64)]
+
+
+class MachineKeyView(Out, frozen=True):
+    id: str
+    name: str
+    type: str
+    fingerprint: str
+    user_id: str
+    user: str  # the address of whoever gets in with it
+
+
+class SessionView(Out, frozen=True):
+    """Somebody who logged in. `user` is the address; both are None where the node named nobody that is known here."""
+
+    session: str
+    user_id: str | None
+    user: str | None
+    fingerprint: str
+    source: str
+    opened_at: datetime | None  # None: the node has told only of the end, so far
+    closed_at: datetime | None
+    close_reason: str | None
+
+
 class EventView(Out, frozen=True):
     seq: int
     type: str
@@ -492,6 +527,16 @@ class TokenPage(Out, frozen=True):
 
 class KeyPage(Out, frozen=True):
     items: list[KeyView]
+    next_cursor: str | None
+
+
+class MachineKeyPage(Out, frozen=True):
+    items: list[MachineKeyView]
+    next_cursor: str | None
+
+
+class SessionPage(Out, frozen=True):
+    items: list[SessionView]
     next_cursor: str | None
 
 

@@ -148,3 +148,20 @@ def test_saying_it_twice_changes_nothing(running: tuple[Cluster, Agent, str, Spe
     once = cluster.allocation(id)
     assert agent.hold([holding(spec, generation=7)]) == [Ack(agent.seq)], "the answer was lost"
     assert cluster.allocation(id) == once
+
+
+def test_a_queued_machine_that_the_node_has_deleted_before_is_launched_anew(cluster: Cluster) -> None:
+    """It was placed and released in a future that the copy does not remember; then the copy places it there again."""
+    agent = cluster.agent()
+    id = cluster.launch()
+    (spec,) = agent.pull()
+    agent.report(condition(spec, "gone"))
+    assert cluster.allocation(id).state == "provisioning"
+    (again,) = agent.pull()
+    assert (again.id, again.body) == (id, spec.body)
+    assert (again.incarnation, again.generation) == (spec.incarnation + 1, spec.generation + 1)
+    agent.report(condition(spec, "gone"))  # said again; about what is no longer meant
+    assert agent.pull() == []
+    agent.report(condition(again, "ready"))
+    assert cluster.allocation(id).state == "active"
+    assert cluster.operation(id).state == "succeeded"

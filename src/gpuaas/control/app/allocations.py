@@ -1,6 +1,8 @@
 """The machine: plan, launch, list, show, restart, release."""
 
+from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from gpuaas.control.app import access
 from gpuaas.control.app.offers import usable_offer
@@ -8,11 +10,11 @@ from gpuaas.control.operations import launch as launching
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, keys, nodes, offers, operations, slots
+from gpuaas.control.store import allocations, identity, keys, nodes, offers, operations, slots
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
-from gpuaas.model.identity import Caller
+from gpuaas.model.identity import Caller, SshKey
 from gpuaas.model.lifecycle import ALLOCATION
 from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
@@ -27,6 +29,8 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     project = access.in_project(tx, caller, "allocation.launch", request.project)
     _refuse_what_is_not_built(request)
     offer = usable_offer(tx, request.offer)
+    if not identity.belongs(tx, project, caller.user_id, lock=True):
+        raise not_found("project", project.id)  # taken out of it in this moment
     key_ids = _keys(tx, caller, request.access.keys)
     names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
     taken = allocations.name_taken(tx, project.id, names)
@@ -86,27 +90,32 @@ def list_allocations(
 
 
 def show(tx: Tx, caller: Caller, name: str) -> Allocation:
-    return _find(tx, caller, "allocation.read", name, lock=False)
+    return find(tx, caller, "allocation.read", name, lock=False)
+
+
+def connectable(tx: Tx, caller: Caller, name: str) -> Allocation:
+    """One that the caller may open streams to, in whatever state it is."""
+    return find(tx, caller, "allocation.connect", name, lock=False)
 
 
 def restart(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation, Operation]:
-    allocation = _find(tx, caller, "allocation.restart", name, lock=True)
+    allocation = find(tx, caller, "allocation.restart", name, lock=True)
     _confirmed(allocation, confirm, "restart")
     if "restart" not in allocation.allowed_actions:
-        raise _not_now(allocation, "restart")
+        raise not_now(allocation, "restart")
     operation = restarting.start(tx, allocation)
-    return _audited(tx, allocation, "allocation.restart", operation)
+    return audited(tx, allocation, "allocation.restart", operation)
 
 
 def release(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation, Operation]:
     """Asking twice is not an error: the second answer names the release that is under way or done."""
-    allocation = _find(tx, caller, "allocation.release", name, lock=True)
+    allocation = find(tx, caller, "allocation.release", name, lock=True)
     _confirmed(allocation, confirm, "release")
     if allocation.state in ("releasing", "released"):
         operation = operations.open_(tx, allocation.id, MACHINE) or _latest_operation(tx, allocation)
     else:
         operation = releasing.start(tx, allocation)
-    return _audited(tx, allocation, "allocation.release", operation)
+    return audited(tx, allocation, "allocation.release", operation)
 
 
 def surroundings(tx: Tx, items: list[Allocation]) -> tuple[dict[str, str], dict[str, str]]:
@@ -116,7 +125,7 @@ def surroundings(tx: Tx, items: list[Allocation]) -> tuple[dict[str, str], dict[
     )
 
 
-def _find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Allocation:
+def find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Allocation:
     visible = access.projects(tx, caller, action)
     found = allocations.find(tx, name, list(visible), lock=lock)
     if not found:
@@ -131,22 +140,25 @@ def _find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Allo
 
 
 def _keys(tx: Tx, caller: Caller, wanted: list[str] | None) -> list[str]:
-    mine = keys.keys(tx, caller.user_id)
+    mine = keys.keys(tx, caller.user_id, lock=True)
     if not mine:
         raise invalid(
             "You have no SSH key yet, so nobody could get into this machine.",
             "Add one first: `gpuaas key add laptop ~/.ssh/id_ed25519.pub`.",
             code="no_ssh_key",
         )
-    if wanted is None:
-        return [key.id for key in mine]
+    return [key.id for key in (mine if wanted is None else chosen_keys(mine, wanted))]
+
+
+def chosen_keys(registered: Sequence[SshKey], wanted: Sequence[str]) -> list[SshKey]:
+    """By id or name, each once."""
     chosen = []
     for name in wanted:
-        fits = [key.id for key in mine if name in (key.id, key.name)]
+        fits = [key for key in registered if name in (key.id, key.name)]
         if not fits:
             raise not_found("key", name)
         chosen.append(fits[0])
-    return chosen
+    return list(dict.fromkeys(chosen))
 
 
 def _refuse_what_is_not_built(request: Launch) -> None:
@@ -200,9 +212,9 @@ def _confirmed(allocation: Allocation, confirm: str, verb: str) -> None:
         )
 
 
-def _not_now(allocation: Allocation, verb: str) -> Problem:
+def not_now(allocation: Allocation, verb: str) -> Problem:
     if allocation.state == "failed":
-        message, hint = "It failed before it ever ran, so there is nothing to restart.", "Release it and launch again."
+        message, hint = "It failed before it ever ran, so there is no machine.", "Release it and launch again."
     else:
         message = f"It is {allocation.state}; {verb} works while {' or '.join(ALLOCATION.while_(verb))}."
         hint = f"Right now you can: {', '.join(allocation.allowed_actions) or 'only wait'}."
@@ -221,7 +233,7 @@ def _latest_operation(tx: Tx, allocation: Allocation) -> Operation:
     return operations.page(tx, [allocation.project_id], allocation.id, None, 1)[0]
 
 
-def _audited(tx: Tx, before: Allocation, action: str, operation: Operation) -> tuple[Allocation, Operation]:
+def audited(tx: Tx, before: Allocation, action: str, operation: Operation, **more: Any) -> tuple[Allocation, Operation]:
     after = allocations.by_id(tx, before.id)
     assert after is not None
     tx.audit(
@@ -234,5 +246,6 @@ def _audited(tx: Tx, before: Allocation, action: str, operation: Operation) -> t
         was=before.state,
         state=after.state,
         operation=operation.id,
+        **more,
     )
     return after, operation

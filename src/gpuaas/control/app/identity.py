@@ -1,8 +1,11 @@
 """Orgs, projects, users and members."""
 
+from dataclasses import replace
+
 from gpuaas.control.app import access
 from gpuaas.control.app.sessions import hash_password
-from gpuaas.control.store import identity
+from gpuaas.control.operations import access as machine_access
+from gpuaas.control.store import allocations, identity, keys
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
 from gpuaas.kit.errors import conflict, not_found
 from gpuaas.model.identity import Caller, Member, Org, Project, User
@@ -70,6 +73,16 @@ def add_project(tx: Tx, org: Org, slug: str, name: str) -> Project:
     return project
 
 
+def set_network(tx: Tx, caller: Caller, project_name: str, open_network: bool) -> Project:
+    """Each machine follows when it is launched or restarted."""
+    project = access.in_project(tx, caller, "project.network", project_name)
+    identity.set_open_network(tx, project.id, open_network)
+    about = {"org_id": project.org_id, "project_id": project.id, "kind": "project", "id": project.id}
+    tx.audit("project.network", **about, open=open_network)
+    tx.emit("project.network", **about, open=open_network)
+    return replace(project, open_network=open_network)
+
+
 def list_members(tx: Tx, caller: Caller, project_name: str) -> list[Member]:
     project = access.in_project(tx, caller, "member.read", project_name)
     return identity.members(tx, project.id)
@@ -93,6 +106,8 @@ def remove_member(tx: Tx, caller: Caller, project_name: str, user_name: str) -> 
     if user is None or not identity.remove_member(tx, project.id, user.id):
         raise not_found("member", user_name)
     tx.wake(f"user:{user.id}")  # whoever follows something there is cut off now
+    if identity.org_role(tx, project.org_id, user.id) != TENANT_ADMIN:  # who still has every right there
+        machine_access.withdraw(tx, allocations.owned(tx, user.id, project.id), keys.keys(tx, user.id))
     _record(tx, "member.remove", project, user.id)
 
 

@@ -1,7 +1,8 @@
 """Personal SSH public keys."""
 
 from gpuaas.control.app import access
-from gpuaas.control.store import identity, keys
+from gpuaas.control.operations import access as machine_access
+from gpuaas.control.store import allocations, identity, keys
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Taken, conflict, not_found
 from gpuaas.model import ssh_key
@@ -36,10 +37,19 @@ def list_keys(tx: Tx, caller: Caller) -> list[SshKey]:
 
 
 def remove_key(tx: Tx, caller: Caller, name: str) -> None:
+    """It also goes from every machine that has it, and what it opened there is closed."""
     access.signed_in(tx, caller, "key.write")
     for key in keys.keys(tx, caller.user_id):
         if name in (key.id, key.name) and keys.remove_key(tx, caller.user_id, key.id):
-            org_id = identity.platform_org_id(tx)
-            tx.audit("key.remove", org_id=org_id, kind="ssh_key", id=key.id, fingerprint=key.fingerprint)
+            # Deleted first: what was put on a machine before is seen now, and nothing can be put there any more.
+            started = machine_access.withdraw(tx, allocations.owned(tx, caller.user_id), [key])
+            tx.audit(
+                "key.remove",
+                org_id=identity.platform_org_id(tx),
+                kind="ssh_key",
+                id=key.id,
+                fingerprint=key.fingerprint,
+                machines=[operation.allocation_id for operation in started],
+            )
             return
     raise not_found("key", name)

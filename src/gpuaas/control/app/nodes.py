@@ -90,9 +90,12 @@ def approve(tx: Tx, caller: Caller, name: str, wanted: list[str]) -> tuple[Node,
     chosen = [slot for slot in have if not wanted or slot.id in wanted or slot.name in wanted]
     approved = []
     for slot in chosen:
-        if SLOT.next(slot.state, "approve"):
+        trouble = _trouble(node, slot)
+        if SLOT.next(slot.state, "approve") and not trouble:
             slots.move(tx, slot, "approve")
             approved.append(slot.name)
+        elif wanted and trouble:
+            raise _unwell(slot, trouble)
         elif wanted and slot.state != "approved":
             raise conflict("not_in_this_state", f"The slot {slot.name} is {slot.state}.", "Return it first.")
     _record(tx, "node.approve", "node", node.id, slots=approved)
@@ -108,9 +111,25 @@ def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> tuple[Node
         raise not_found("slot", f"{name}/{slot_name}")
     if SLOT.next(found[0].state, "return") is None:
         raise conflict("not_in_this_state", f"The slot {found[0].name} is {found[0].state}, not quarantined.")
+    if trouble := _trouble(node, found[0]):
+        raise _unwell(found[0], trouble)
     slots.move(tx, found[0], "return")
     _record(tx, "slot.return", "slot", found[0].id, node=node.id)
     return node, slots.slots(tx, node.id), slots.holders(tx, node.id)
+
+
+def _trouble(node: Node, slot: Slot) -> str:
+    """What the node says right now about the slot's GPUs. It says so again when it reconnects, and would undo us."""
+    said = {gpu["uuid"]: gpu.get("trouble", "") for gpu in (node.inventory or {}).get("gpus", [])}
+    return "; ".join(said[gpu] for gpu in slot.gpus if said.get(gpu))
+
+
+def _unwell(slot: Slot, trouble: str) -> Problem:
+    return conflict(
+        "gpu_trouble",
+        f"The node still reports trouble with the slot {slot.name}: {trouble}",
+        "Repair or reset the GPU; once the node no longer reports it, the slot can be used.",
+    )
 
 
 def _record(tx: Tx, action: str, kind: str, id: str, **data: Any) -> None:

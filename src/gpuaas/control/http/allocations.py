@@ -93,7 +93,7 @@ def show(request: Req, allocation: Name) -> Response[api.AllocationView]:
 )
 def restart(request: Req, allocation: Name, data: api.Confirm) -> Response[api.Changed]:
     def work(tx: Tx, caller: Caller) -> Result:
-        return _changed(tx, *allocations.restart(tx, caller, allocation, data.confirm))
+        return changed(tx, *allocations.restart(tx, caller, allocation, data.confirm))
 
     return mutate(request, work, data)
 
@@ -107,7 +107,7 @@ def restart(request: Req, allocation: Name, data: api.Confirm) -> Response[api.C
 )
 def release(request: Req, allocation: Name, data: api.Confirm) -> Response[api.Changed]:
     def work(tx: Tx, caller: Caller) -> Result:
-        return _changed(tx, *allocations.release(tx, caller, allocation, data.confirm))
+        return changed(tx, *allocations.release(tx, caller, allocation, data.confirm))
 
     return mutate(request, work, data)
 
@@ -118,7 +118,7 @@ def shown_allocations(tx: Tx, items: list[Allocation]) -> list[api.AllocationVie
     return [views.allocation(item, slugs, addresses) for item in items]
 
 
-def _changed(tx: Tx, allocation: Allocation, operation: Operation) -> Result:
+def changed(tx: Tx, allocation: Allocation, operation: Operation) -> Result:
     body = api.Changed(shown_allocations(tx, [allocation])[0], views.operation(operation))
     return Result(body, 202, _location(operation))
 

@@ -18,9 +18,10 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
-from gpuaas.control.http import allocations, history, identity, nodes, openapi
+from gpuaas.control.http import allocations, history, identity, machine_access, metrics, nodes, openapi, prometheus
 from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.problems import HANDLERS
+from gpuaas.control.http.streams import routes as streams
 from gpuaas.control.store import migrate
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes
@@ -88,11 +89,18 @@ def build(
     wakes: Wakes,
     sockets: Sequence[Any] = (),
     lifespan: Sequence[Callable[[Litestar], AbstractAsyncContextManager[None]]] = (),
+    advertise_url: str = "",
 ) -> Litestar:
-    routes = [*identity.ROUTES, *allocations.ROUTES, *history.ROUTES, *nodes.ROUTES]
+    of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
+    routes = [*identity.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
     app = Litestar(
-        route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[document, *routes, *sockets])],
-        state=State({"store": store, "wakes": wakes}),
+        route_handlers=[
+            healthz,
+            readyz,
+            prometheus.scrape,
+            Router(PREFIX, route_handlers=[document, *routes, *sockets]),
+        ],
+        state=State({"store": store, "wakes": wakes, "streams": streams.Streams(advertise_url)}),
         exception_handlers=HANDLERS,
         request_class=StrictRequest,
         request_max_body_size=api.MAX_BODY_BYTES,

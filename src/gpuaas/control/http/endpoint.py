@@ -7,7 +7,7 @@ is rolled back and answered with 500.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request, Response
@@ -21,6 +21,7 @@ from gpuaas.kit.errors import Problem
 from gpuaas.model.identity import Caller
 
 Req = Request[Any, Any, Any]
+T = TypeVar("T")
 KEY = re.compile(r"[!-~]{1,128}")
 
 
@@ -48,13 +49,18 @@ def correlation_of(request: ASGIConnection[Any, Any, Any, Any]) -> str:
 
 def read(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
     """A GET: nothing is written but the token's time of last use."""
+    return answer(200, read_as(request, lambda tx, caller: msgspec.json.encode(work(tx, caller))))
 
-    def run(tx: Tx) -> bytes:
-        body = work(tx, signed_in(tx, request))
+
+def read_as(request: Req, work: Callable[[Tx, Caller], T]) -> T:
+    """The same for what is not answered in JSON."""
+
+    def run(tx: Tx) -> T:
+        found = work(tx, signed_in(tx, request))
         _checked(tx, request)
-        return msgspec.json.encode(body)
+        return found
 
-    return answer(200, store_of(request).transact(run, correlation_id=correlation_of(request)))
+    return store_of(request).transact(run, correlation_id=correlation_of(request))
 
 
 def mutate(request: Req, work: Work, data: msgspec.Struct | None = None) -> Response[Any]:
@@ -102,14 +108,20 @@ def public(request: Req, work: Callable[[Tx], Result]) -> Response[Any]:
 
 
 def signed_in(tx: Tx, request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
-    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret:
+    secret = bearer(request)
+    if not secret:
         raise Problem(
             "unauthenticated", 401, "This needs a token.", "Send `Authorization: Bearer ...`; get one by logging in."
         )
-    caller = authenticate(tx, secret.strip())
+    caller = authenticate(tx, secret)
     tx.actor = caller.user_id
     return caller
+
+
+def bearer(request: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """What stands for the caller; empty when there is nothing of the kind."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
 
 
 def answer(status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Response[Any]:

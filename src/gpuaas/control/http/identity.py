@@ -123,6 +123,20 @@ def list_members(request: Req, project: Name) -> Response[api.MemberPage]:
 
 
 @put(
+    "/projects/{project:str}/network",
+    opt={"action": "project.network"},
+    sync_to_thread=True,
+    summary="Let the machines of a project talk to each other, or not; each follows at its next start",
+)
+def set_network(request: Req, project: Name, data: api.ProjectNetwork) -> Response[api.ProjectView]:
+    return mutate(
+        request,
+        lambda tx, caller: Result(views.project(identity.set_network(tx, caller, project, data.open), "admin")),
+        data,
+    )
+
+
+@put(
     "/projects/{project:str}/members/{user:str}",
     opt={"action": "member.write"},
     sync_to_thread=True,
@@ -196,6 +210,7 @@ ROUTES: list[Any] = [
     list_projects,
     create_project,
     list_members,
+    set_network,
     set_member,
     remove_member,
     list_users,

@@ -52,6 +52,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "NewOrg": {"slug": "acme", "name": "Acme", "admin": "ada@example.org"},
     "NewProject": {"slug": "vision", "name": "Vision"},
     "MemberRole": {"role": "editor"},
+    "ProjectNetwork": {"open": True},
     "NewOffer": {
         "slug": "h100-1",
         "name": "One H100",
@@ -63,8 +64,18 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "Launch": {"name": "train-1", "offer": "h100-1", "access": {"keys": ["laptop"]}, "wait": True},
     "PlanRequest": {"offer": "h100-1", "count": 2},
     "Confirm": {"confirm": "train-1"},
+    "MachineKeys": {"keys": ["laptop"]},
     "NewJoinToken": {"approve_slots": True, "lifetime_seconds": 3600},
     "ApproveSlots": {"slots": ["gpu0"]},
+    "HealthView": {
+        "allocation_id": "al-h4xk2q7wnd3mzy5c",
+        "name": "train-1",
+        "project_id": "pj-h4xk2q7wnd3mzy5c",
+        "state": "active",
+        "status": "degraded",
+        "findings": [{"code": "memory_near_limit", "level": "degraded", "message": "It uses 97 % of its memory."}],
+        "use": None,
+    },
 }
 
 

@@ -15,5 +15,17 @@ ObjectId = Annotated[str | None, Parameter(query="object", max_length=64, patter
 IncludeReleased = Annotated[bool, Parameter(query="all")]
 Limit = Annotated[int, Parameter(ge=1, le=500)]
 Cursor = Annotated[str | None, Parameter(max_length=200, pattern=_CURSOR, required=False)]
+Since = Annotated[
+    str | None,
+    Parameter(
+        min_length=20,
+        max_length=40,
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})"
+        + END,
+        description="A time as RFC 3339 writes it.",
+        required=False,
+    ),
+]
+Step = Annotated[int | None, Parameter(ge=1, le=86400, description="Seconds of one point.", required=False)]
 Sequence = Annotated[int | None, Parameter(ge=0, le=2**53, required=False)]
 LastEventId = Annotated[str | None, Parameter(header="Last-Event-ID", pattern=r"^[0-9]{1,15}" + END, required=False)]

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 from litestar import Request, Response
+from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
@@ -22,7 +23,7 @@ PLAIN = {
 }
 
 
-def respond(request: Request[Any, Any, Any], problem: Problem) -> Response[bytes]:
+def respond(request: ASGIConnection[Any, Any, Any, Any], problem: Problem) -> Response[bytes]:
     correlation_id = request.scope["state"]["correlation_id"]
     if problem.detail or problem.status >= 500:
         log.warning("%s: %s", problem.code, problem.detail or problem.message)

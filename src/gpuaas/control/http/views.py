@@ -7,6 +7,7 @@ from gpuaas.control.store.events import AuditEntry, Event
 from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
 from gpuaas.model.lifecycle import SLOT
+from gpuaas.model.login import Login
 from gpuaas.model.node import Node, Offer, Slot
 from gpuaas.model.operation import Operation
 from gpuaas.model.placement import Plan, Reason
@@ -24,7 +25,9 @@ def org(org: Org, role: str | None) -> api.OrgView:
 
 
 def project(project: Project, role: str | None) -> api.ProjectView:
-    return api.ProjectView(project.id, project.org_id, project.slug, project.name, role, project.created_at)
+    return api.ProjectView(
+        project.id, project.org_id, project.slug, project.name, role, project.created_at, project.open_network
+    )
 
 
 def member(member: Member) -> api.MemberView:
@@ -39,6 +42,23 @@ def token(token: Token) -> api.TokenView:
 
 def key(key: SshKey) -> api.KeyView:
     return api.KeyView(key.id, key.name, key.type, f"{key.type} {key.blob}", key.fingerprint, key.created_at)
+
+
+def machine_key(key: SshKey, owner: User) -> api.MachineKeyView:
+    return api.MachineKeyView(key.id, key.name, key.type, key.fingerprint, owner.id, owner.email)
+
+
+def session(login: Login, user: str | None) -> api.SessionView:
+    return api.SessionView(
+        login.session,
+        login.user_id,
+        user,
+        login.fingerprint,
+        login.source,
+        login.opened_at,
+        login.closed_at,
+        login.close_reason,
+    )
 
 
 def offer(offer: Offer) -> api.OfferView:

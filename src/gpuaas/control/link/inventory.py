@@ -1,8 +1,8 @@
-"""From what a node reports to slots: new ones are proposed, missing ones are taken out of service."""
+"""From what a node reports to slots: new ones are proposed, missing and unhealthy ones are taken out of service."""
 
 import logging
 
-from gpuaas.control.store import slots
+from gpuaas.control.store import identity, slots
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Node, Slot
 from gpuaas.wire.node import Inventory, SlotProposal
@@ -15,16 +15,22 @@ MISSING = "the node no longer reports it"
 def reconcile(tx: Tx, node: Node, inventory: Inventory) -> None:
     """A node never changes an approved slot by saying so: the old one goes out of service, the new one is proposed."""
     models = {gpu.uuid: gpu.model for gpu in inventory.gpus}
+    troubles = {gpu.uuid: gpu.trouble for gpu in inventory.gpus if gpu.trouble}
     have = {slot.name: slot for slot in slots.slots(tx, node.id)}
     holders = slots.holders(tx, node.id)
     wanted = {proposal.name: proposal for proposal in inventory.slots}
     for name, slot in have.items():
-        if name not in wanted or not _same(slot, wanted[name]):
+        # A node proposes no slot for a GPU that is not well. That one is not missing: it comes back with its history.
+        unwell = name not in wanted and any(gpu in troubles for gpu in slot.gpus)
+        if not unwell and (name not in wanted or not _same(slot, wanted[name])):
             _take_out(tx, slot, in_use=slot.id in holders)
     current = {slot.name for slot in slots.slots(tx, node.id)}
     for proposal in wanted.values():
         if proposal.name not in current:
             _propose(tx, node, proposal, models)
+    if troubles:
+        for slot in slots.slots(tx, node.id):
+            _set_aside_if_unwell(tx, slot, troubles)
 
 
 def _same(slot: Slot, proposal: SlotProposal) -> bool:
@@ -60,3 +66,12 @@ def _propose(tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str])
     else:
         attempt.commit()
         tx.wake("placement")
+
+
+def _set_aside_if_unwell(tx: Tx, slot: Slot, troubles: dict[str, str]) -> None:
+    """Whoever has it keeps it, and is told by the machine's health; nobody else gets it before an operator looked."""
+    reason = "; ".join(f"{gpu}: {troubles[gpu]}" for gpu in slot.gpus if gpu in troubles)
+    if reason and slot.state == "approved":
+        slots.move(tx, slot, "quarantine", reason)
+        org_id = identity.platform_org_id(tx)
+        tx.audit("slot.quarantined", org_id=org_id, kind="node", id=slot.node_id, slot=slot.id, reason=reason)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpuaas.control.app.nodes import signed_by
-from gpuaas.control.link import inventory
+from gpuaas.control.link import inventory, logins, samples
 from gpuaas.control.operations import drift
 from gpuaas.control.operations.observe import observe
 from gpuaas.control.store import allocations, events, nodes, specs, stores
@@ -26,6 +26,7 @@ from gpuaas.wire.node import (
     Hello,
     Holdings,
     Report,
+    Samples,
     Spec,
     Specs,
     Welcome,
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 LEASE_SECONDS = 30
 SPECS_PER_FRAME = 32
 NONCE_PREFIX = b"gpuaas-node-link:"
-RESERVED = {"org_id", "project_id", "kind", "id", "name", "type"}  # said by us, not by a node
+RESERVED = {"org_id", "project_id", "kind", "id", "name", "type", "user"}  # said by us, not by a node
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,10 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
     return Session(node.id, epoch, hello.journal_incarnation), Welcome(store_id, epoch, synced, LEASE_SECONDS)
 
 
-def receive(tx: Tx, session: Session, frame: Holdings | Report | Heartbeat) -> list[FromServer]:
+def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heartbeat) -> list[FromServer]:
     if isinstance(frame, Report):
         # Facts happened, whoever is fenced: they are recorded before anything else is looked at.
+        _hold(tx, frame)
         for fact in frame.facts:
             _happened(tx, session, fact)
     node = nodes.node(tx, session.node_id)
@@ -86,6 +88,9 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Heartbeat) -> l
             return _holdings(tx, node, frame)
         case Report():
             return _report(tx, node, frame)
+        case Samples():
+            samples.take(tx, node, frame.samples)
+            return []
 
 
 def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
@@ -107,12 +112,22 @@ def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     return Specs(store_id, since, upto, batch)
 
 
+def _hold(tx: Tx, report: Report) -> None:
+    """Logins are recorded under the locks of their machines, which are taken in one order, before anything else."""
+    if any(fact.kind in logins.TOLD_BY for fact in report.facts):
+        for id in sorted({item.object_id for item in report.facts} | {item.id for item in report.conditions}):
+            allocations.by_id(tx, id, lock=True)
+
+
 def _happened(tx: Tx, session: Session, fact: Fact) -> None:
     """Recorded once, and shown in the activity of the project whose allocation it is about."""
     if not events.record_fact(tx, session.node_id, session.journal, fact):
         return
     allocation = allocations.by_id(tx, fact.object_id)
     if allocation is not None and allocation.node_id == session.node_id:
+        more = logins.record(tx, allocation, fact) if fact.kind in logins.TOLD_BY else {}
+        if more is None:
+            return
         tx.emit(
             f"fact.{fact.kind}",
             org_id=allocation.org_id,
@@ -121,6 +136,7 @@ def _happened(tx: Tx, session: Session, fact: Fact) -> None:
             id=allocation.id,
             name=allocation.name,
             **{key: value for key, value in fact.data.items() if key not in RESERVED},
+            **more,
         )
 
 

@@ -10,6 +10,7 @@ import msgspec
 from litestar import WebSocket, websocket
 from litestar.exceptions import WebSocketDisconnect
 
+from gpuaas.control.app.streams import dials
 from gpuaas.control.link import session as deciding
 from gpuaas.control.link.cursor import Cursor
 from gpuaas.control.link.session import Session
@@ -17,7 +18,7 @@ from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes, wait
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.log import bound
-from gpuaas.wire.node import Challenge, Fenced, FromServer, Heartbeat, Hello, encode, from_agent
+from gpuaas.wire.node import Challenge, Fenced, FromServer, Heartbeat, Hello, encode, from_agent, from_server
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ async def _greet(socket: Socket, store: Store) -> Session | None:
 
 
 class _Connection:
-    """One greeted node: a reader that answers frames, a writer that pushes specs. Either ends both."""
+    """One greeted node: one task answers frames, one pushes specs, one passes dials on. Each ends all."""
 
     def __init__(self, socket: Socket, store: Store, wakes: Wakes, session: Session) -> None:
         self.socket = socket
@@ -73,7 +74,8 @@ class _Connection:
 
     async def run(self) -> None:
         with self.wakes.on(f"node:{self.session.node_id}") as woken:
-            tasks = [asyncio.create_task(self._read(woken)), asyncio.create_task(self._write(woken))]
+            moving = (self._read(woken), self._write(woken), self._dial())
+            tasks = [asyncio.create_task(work) for work in moving]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -111,6 +113,12 @@ class _Connection:
                     break
                 await self._send(specs)
                 self.cursor.pushed(specs.upto, time.monotonic())
+
+    async def _dial(self) -> None:
+        """Passes on what users at any replica ask of this node: a stream to one of its machines."""
+        with self.wakes.mail(dials(self.session.node_id)) as wishes:
+            while True:
+                await self._send(from_server(await wishes.get()))
 
     async def _send(self, frame: FromServer) -> None:
         await self.socket.send_text(encode(frame).decode())

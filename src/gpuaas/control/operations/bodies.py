@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpuaas.control.store import allocations, keys, slots
+from gpuaas.control.store import allocations, identity, keys, slots
 from gpuaas.control.store.specs import Body
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem
@@ -16,8 +16,8 @@ from gpuaas.wire.node import MAX_SPEC_BYTES, AllocationBody, KeySpec, SlotSpec
 
 def build(tx: Tx, allocation: Allocation, offer: Offer, slot_ids: Sequence[str]) -> Body:
     assert allocation.seat is not None
-    wanted = set(allocations.key_ids(tx, allocation.id))
-    owner_keys = [key for key in keys.keys(tx, allocation.owner_id) if key.id in wanted]
+    project = identity.project(tx, allocation.project_id)
+    assert project is not None
     body = AllocationBody(
         name=allocation.name,
         org_id=allocation.org_id,
@@ -28,15 +28,36 @@ def build(tx: Tx, allocation: Allocation, offer: Offer, slot_ids: Sequence[str])
         seat=allocation.seat,
         ssh_port=ssh_port(allocation.seat),
         uid_base=uid_base(allocation.seat),
-        keys=[_key(key) for key in owner_keys],
+        keys=[_key(key) for key in keys_of(tx, allocation)],
         restarts=allocation.restarts,
+        open_network=project.open_network,
     )
+    return _fitting(msgspec.to_builtins(body))
+
+
+def with_keys(tx: Tx, allocation: Allocation, body: Body) -> Body:
+    """The same machine, for the keys that the allocation has now."""
+    return _fitting({**body, "keys": [msgspec.to_builtins(_key(key)) for key in keys_of(tx, allocation)]})
+
+
+def keys_of(tx: Tx, allocation: Allocation) -> list[SshKey]:
+    """The keys that the allocation should have, as far as their owner still has them."""
+    wanted = set(allocations.key_ids(tx, allocation.id))
+    return [key for key in keys.keys(tx, allocation.owner_id) if key.id in wanted]
+
+
+def key_ids(tx: Tx, allocation: Allocation, body: Body) -> list[str]:
+    """The keys that are in a body, again as far as their owner still has them."""
+    inside = {key["fingerprint"] for key in body["keys"]}
+    return [key.id for key in keys.keys(tx, allocation.owner_id) if key.fingerprint in inside]
+
+
+def _fitting(body: Body) -> Body:
     if len(msgspec.json.encode(body)) > MAX_SPEC_BYTES - 4096:
         raise Problem(
             "spec_too_large", 422, "This machine has too much to say: its spec exceeds 256 KiB.", "Use fewer keys."
         )
-    made: Body = msgspec.to_builtins(body)
-    return made
+    return body
 
 
 def _key(key: SshKey) -> KeySpec:

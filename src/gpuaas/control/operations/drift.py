@@ -10,7 +10,6 @@ from gpuaas.control.operations import release
 from gpuaas.control.store import allocations, identity, operations, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
-from gpuaas.model.operation import MACHINE
 from gpuaas.wire.node import Holding
 
 log = logging.getLogger(__name__)
@@ -52,6 +51,19 @@ def _already_gone(tx: Tx, allocation: Allocation, holding: Holding) -> None:
     release.reap(tx, allocation, [{"gpu": gpu, "clean": False, "evidence": evidence} for gpu in holding.dirty])
 
 
+def launch_anew(tx: Tx, allocation: Allocation) -> None:
+    """The node deleted it in a future that this database has forgotten, and deleted is deleted.
+
+    It was still queued when the node said what it holds, so nobody noticed. Nothing of it was ever seen here: another
+    incarnation loses nothing, and the submit is kept.
+    """
+    assert allocation.node_id is not None
+    body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
+    _tell_operators(tx, allocation.node_id, "allocation.drift", allocation=allocation.id, found="deleted before")
+    new = allocations.set_(tx, allocation, incarnation=allocation.incarnation + 1, generation=allocation.generation + 1)
+    specs.write(tx, allocation.node_id, new.id, new.incarnation, new.generation, body)
+
+
 def _catch_up(tx: Tx, allocation: Allocation, holding: Holding) -> None:
     """The node has seen newer generations than this database remembers: number ours after them."""
     assert allocation.node_id is not None
@@ -62,8 +74,7 @@ def _catch_up(tx: Tx, allocation: Allocation, holding: Holding) -> None:
     if body is not None:
         body = {**body, "restarts": max(body["restarts"], holding.restarts)}
     specs.write(tx, allocation.node_id, newer.id, newer.incarnation, newer.generation, body)
-    operation = operations.open_(tx, newer.id, MACHINE)
-    if operation:
+    for operation in operations.running(tx, newer.id):
         operations.set_phases(tx, operation, operation.phases, generation=newer.generation)
 
 

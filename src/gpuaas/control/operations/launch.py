@@ -14,7 +14,9 @@ from gpuaas.model.node import Offer
 from gpuaas.model.operation import LAUNCH, begin, done
 from gpuaas.model.placement import Plan, Reason, Seat, Wanted
 
-TRIES = 5  # a lost race is planned again on a fresh snapshot
+# A lost race is planned again on a fresh snapshot. Each one was won by somebody else, so that they end; as many may
+# happen at once as the store has connections.
+TRIES = 64
 
 CONTENDED = Plan((), (Reason("contended", "others took the free slots in the same moment", 1),))
 

@@ -1,18 +1,18 @@
 """What a node's report means: the projection from conditions to states, operations and the next generation."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from gpuaas.control.operations import release
+from gpuaas.control.operations import bodies, drift, release
 from gpuaas.control.store import allocations, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION
-from gpuaas.model.operation import KINDS, MACHINE, Operation, done, reported
+from gpuaas.model.operation import KINDS, Operation, done, reported
 from gpuaas.wire.node import Condition, Failure
 
 log = logging.getLogger(__name__)
@@ -33,13 +33,15 @@ def observe(tx: Tx, node_id: str, epoch: int, seq: int, condition: Condition) ->
     allocation = allocations.set_(tx, allocation, observed=condition.generation, report_epoch=epoch, report_seq=seq)
     if allocation.state == "unreachable":
         allocation = allocations.move(tx, allocation, "found")
-    operation = operations.open_(tx, allocation.id, MACHINE)
-    if operation and condition.generation >= operation.generation:
-        operation = _show_progress(tx, operation, condition)
-    else:
-        operation = None  # it asked for something newer than this report speaks of
+    # What asked for something newer than this report speaks of is not concerned. The newest generation holds all that
+    # was asked for before, on every facet: what the node says about it ends them all, well or not.
+    concerned = [
+        _show_progress(tx, operation, condition)
+        for operation in operations.running(tx, allocation.id)
+        if condition.generation >= operation.generation
+    ]
     if condition.generation == allocation.generation:
-        MEANING[condition.state](tx, allocation, operation, condition)
+        MEANING[condition.state](tx, allocation, concerned, condition)
 
 
 def _show_progress(tx: Tx, operation: Operation, condition: Condition) -> Operation:
@@ -50,11 +52,11 @@ def _show_progress(tx: Tx, operation: Operation, condition: Condition) -> Operat
     return replace(operation, phases=phases)
 
 
-def _converging(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+def _converging(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condition: Condition) -> None:
     pass  # progress is shown already
 
 
-def _ready(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+def _ready(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condition: Condition) -> None:
     assert allocation.node_id is not None
     specs.good(tx, allocation.node_id, allocation.id, condition.generation)
     if ALLOCATION.next(allocation.state, "ready"):
@@ -67,48 +69,60 @@ def _ready(tx: Tx, allocation: Allocation, operation: Operation | None, conditio
             failure_code=None,
             failure_message=None,
         )
-    if operation and operation.kind != "release":
-        last = KINDS[operation.kind].last
-        operations.end(tx, operation, "succeed", phases=done(operation.phases, last, tx.now.timestamp()))
+    for operation in concerned:
+        if operation.kind != "release":
+            last = KINDS[operation.kind].last
+            operations.end(tx, operation, "succeed", phases=done(operation.phases, last, tx.now.timestamp()))
 
 
-def _failed(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+def _failed(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condition: Condition) -> None:
     failure = condition.failure or UNKNOWN_FAILURE
-    if operation:
+    for operation in concerned:
         operations.end(tx, operation, "fail", code=failure.code, message=failure.message)
     reason: dict[str, Any] = {"failure_code": failure.code, "failure_message": failure.message}
     match allocation.state:
         case "provisioning":
             release.bury(tx, allocation, "launch_failed", **reason)
-        case "restarting" if operation:
-            _restore(tx, allocation, reason)
         case "restarting":
-            allocations.move(tx, allocation, "restart_failed", **reason)
+            back = _restored(tx, allocation, **reason) if concerned else None
+            if back is None:
+                allocations.move(tx, allocation, "restart_failed", **reason)
         case "active":
-            allocations.move(tx, allocation, "died", **reason)
+            back = _restored(tx, allocation) if concerned else None
+            if back is None or _is_down(condition):
+                allocations.move(tx, back or allocation, "died", **reason)
         case "failed":
-            allocations.set_(tx, allocation, **reason)
+            back = _restored(tx, allocation) if concerned else None
+            allocations.set_(tx, back or allocation, **reason)
 
 
-def _restore(tx: Tx, allocation: Allocation, reason: dict[str, Any]) -> None:
+def _restored(tx: Tx, allocation: Allocation, **changes: Any) -> Allocation | None:
     """A failed change goes back to the last good generation, so that a poisoned spec is never tried again."""
     assert allocation.node_id is not None
     _, good = specs.bodies(tx, allocation.node_id, allocation.id)
     if good is None:
-        allocations.move(tx, allocation, "restart_failed", **reason)
-        return
-    back = allocations.set_(tx, allocation, generation=allocation.generation + 1, **reason)
+        return None
+    keys = bodies.key_ids(tx, allocation, good)
+    back = allocations.set_(tx, allocation, generation=allocation.generation + 1, key_ids=keys, **changes)
     specs.write(tx, allocation.node_id, back.id, back.incarnation, back.generation, good)
+    return back
 
 
-def _gone(tx: Tx, allocation: Allocation, operation: Operation | None, condition: Condition) -> None:
+def _is_down(condition: Condition) -> bool:
+    """Not the change that was asked for has failed, but the machine: it did not run, and could not be started."""
+    return any(step.name == "container" and step.state == "failed" for step in condition.steps)
+
+
+def _gone(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condition: Condition) -> None:
     assert allocation.node_id is not None
     body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
     if body is None:
         release.reap(tx, allocation, [msgspec.to_builtins(scrub) for scrub in condition.scrubs])
+    elif allocation.state == "provisioning":
+        drift.launch_anew(tx, allocation)
 
 
-MEANING: dict[str, Callable[[Tx, Allocation, Operation | None, Condition], None]] = {
+MEANING: dict[str, Callable[[Tx, Allocation, Sequence[Operation], Condition], None]] = {
     "converging": _converging,
     "ready": _ready,
     "failed": _failed,

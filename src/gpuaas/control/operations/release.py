@@ -5,7 +5,7 @@ deliver -> (the node's steps, in reverse) -> free
 
 from typing import Any
 
-from gpuaas.control.store import allocations, claims, operations, slots, specs
+from gpuaas.control.store import allocations, claims, logins, operations, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.operation import MACHINE, RELEASE, Operation, done
@@ -42,11 +42,15 @@ def reap(tx: Tx, allocation: Allocation, scrubs: list[dict[str, Any]]) -> None:
         if bad and slot.state == "approved":
             slots.move(tx, slot, "quarantine", "scrub failed: " + "; ".join(bad))
     claims.free(tx, allocation.id, scrubs)
+    logins.machine_released(tx, allocation)
     if allocation.state == "releasing":
         allocations.move(tx, allocation, "gone", reaped_at=tx.now, released_at=tx.now)
-        operation = operations.open_(tx, allocation.id, MACHINE)
-        if operation:
-            operations.end(tx, operation, "succeed", phases=done(operation.phases, RELEASE.last, tx.now.timestamp()))
+        for operation in operations.running(tx, allocation.id):
+            if operation.facet == MACHINE:
+                phases = done(operation.phases, RELEASE.last, tx.now.timestamp())
+                operations.end(tx, operation, "succeed", phases=phases)
+            else:
+                operations.end(tx, operation, "supersede", message="superseded by release")
     else:
         allocations.set_(tx, allocation, reaped_at=tx.now)
 

@@ -3,7 +3,7 @@
 deliver -> stop -> (the node's steps) -> ready
 """
 
-from gpuaas.control.store import allocations, operations, specs
+from gpuaas.control.store import allocations, identity, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.operation import RESTART, Operation
@@ -23,7 +23,8 @@ def start(tx: Tx, allocation: Allocation) -> Operation:
         failure_code=None,
         failure_message=None,
     )
-    specs.write(
-        tx, allocation.node_id, moved.id, moved.incarnation, moved.generation, {**body, "restarts": moved.restarts}
-    )
+    project = identity.project(tx, moved.project_id)
+    assert project is not None
+    again = {**body, "restarts": moved.restarts, "open_network": project.open_network}
+    specs.write(tx, allocation.node_id, moved.id, moved.incarnation, moved.generation, again)
     return operations.start(tx, moved, RESTART)

@@ -83,6 +83,14 @@ def on_node(tx: Tx, node_id: str, states: tuple[str, ...]) -> list[Allocation]:
     return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(key_share=True), Allocation)
 
 
+def owned(tx: Tx, owner_id: str, project_id: str | None = None) -> list[Allocation]:
+    """The live ones of a person, everywhere or in one project, locked."""
+    statement = _select().where(t.allocations.c.owner_id == owner_id, t.allocations.c.state != "released")
+    if project_id is not None:
+        statement = statement.where(t.allocations.c.project_id == project_id)
+    return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(key_share=True), Allocation)
+
+
 def free_seat(tx: Tx, node_id: str) -> int | None:
     """The lowest seat of the node that no unreaped allocation has. Call it under the node's row lock."""
     statement = select(t.allocations.c.seat).where(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
@@ -10,6 +10,7 @@ from gpuaas.control.store.rows import columns, many, one
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
 from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Member, Org, Project, User
+from gpuaas.model.permission import TENANT_ADMIN
 
 
 def platform_org_id(tx: Tx) -> str:
@@ -61,6 +62,10 @@ def insert_project(tx: Tx, org_id: str, slug: str, name: str) -> Project | None:
     return Project(**row) if made else None
 
 
+def set_open_network(tx: Tx, project_id: str, open_network: bool) -> None:
+    tx.conn.execute(update(t.projects).where(t.projects.c.id == project_id).values(open_network=open_network))
+
+
 def project(tx: Tx, project_id: str) -> Project | None:
     return one(tx.conn, select(*columns(t.projects, Project)).where(t.projects.c.id == project_id), Project)
 
@@ -84,7 +89,7 @@ def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
     )
     return [
         (
-            Project(row.id, row.org_id, row.slug, row.name, row.created_at),
+            Project(row.id, row.org_id, row.slug, row.name, row.created_at, row.open_network),
             "admin" if row.tenant_admin else row.member_role,
         )
         for row in tx.conn.execute(statement)
@@ -113,6 +118,16 @@ def remove_member(tx: Tx, project_id: str, user_id: str) -> bool:
         t.memberships.c.project_id == project_id, t.memberships.c.user_id == user_id
     )
     return tx.conn.execute(statement).rowcount == 1
+
+
+def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bool:
+    """By membership, or as tenant_admin of the org. `lock`: who takes them out waits, and then sees what was done."""
+    statement = select(t.memberships.c.role).where(
+        t.memberships.c.project_id == project.id, t.memberships.c.user_id == user_id
+    )
+    if tx.conn.execute(statement.with_for_update(read=True, key_share=True) if lock else statement).first():
+        return True
+    return org_role(tx, project.org_id, user_id) == TENANT_ADMIN
 
 
 def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User | None:

@@ -15,9 +15,11 @@ def insert_key(tx: Tx, user_id: str, name: str, type: str, blob: str, fingerprin
     return key
 
 
-def keys(tx: Tx, user_id: str) -> list[SshKey]:
+def keys(tx: Tx, user_id: str, *, lock: bool = False) -> list[SshKey]:
+    """`lock`: for whoever puts keys on a machine. Until that is committed, nobody deletes them and misses it."""
     statement = select(*columns(t.ssh_keys, SshKey)).where(t.ssh_keys.c.user_id == user_id)
-    return many(tx.conn, statement.order_by(t.ssh_keys.c.created_at, t.ssh_keys.c.id), SshKey)
+    statement = statement.order_by(t.ssh_keys.c.created_at, t.ssh_keys.c.id)
+    return many(tx.conn, statement.with_for_update(read=True, key_share=True) if lock else statement, SshKey)
 
 
 def remove_key(tx: Tx, user_id: str, key_id: str) -> bool:

@@ -158,3 +158,8 @@ def addresses(tx: Tx, ids: set[str]) -> dict[str, str]:
     address = t.nodes.c.inventory["address"].as_string().label("address")
     rows = tx.conn.execute(select(t.nodes.c.id, address).where(t.nodes.c.id.in_(sorted(ids))))
     return {row.id: row.address for row in rows if row.address}
+
+
+def last_seen(tx: Tx, ids: set[str]) -> dict[str, datetime | None]:
+    rows = tx.conn.execute(select(t.nodes.c.id, t.nodes.c.last_seen_at).where(t.nodes.c.id.in_(sorted(ids))))
+    return {row.id: row.last_seen_at for row in rows}

@@ -18,9 +18,9 @@ Phases = list[dict[str, Any]]
 
 def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
     """A new operation for the allocation's wanted generation. Whatever is open on the facet is superseded."""
-    current = open_(tx, allocation.id, kind.facet)
-    if current:
-        end(tx, current, "supersede", message=f"superseded by {kind.name}")
+    for current in running(tx, allocation.id):
+        if kind.absorbs or current.facet == kind.facet:
+            end(tx, current, "supersede", message=f"superseded by {kind.name}")
     operation = Operation(
         id=tx.ids.new("op"),
         kind=kind.name,
@@ -56,6 +56,12 @@ def open_(tx: Tx, allocation_id: str, facet: str) -> Operation | None:
         t.operations.c.allocation_id == allocation_id, t.operations.c.facet == facet, t.operations.c.state == "running"
     )
     return one(tx.conn, statement, Operation)
+
+
+def running(tx: Tx, allocation_id: str) -> list[Operation]:
+    """What is open on any facet, oldest first."""
+    statement = _select().where(t.operations.c.allocation_id == allocation_id, t.operations.c.state == "running")
+    return many(tx.conn, statement.order_by(t.operations.c.created_at, t.operations.c.id), Operation)
 
 
 def page(

@@ -48,6 +48,21 @@ def holders(tx: Tx, node_id: str) -> dict[str, str]:
     return {row.slot_id: row.allocation_id for row in tx.conn.execute(statement)}
 
 
+def set_aside(tx: Tx, allocation_ids: list[str]) -> dict[str, tuple[str, ...]]:
+    """Why slots of these allocations are in quarantine, where some are."""
+    statement = (
+        select(t.claims.c.allocation_id, t.slots.c.reason)
+        .join(t.slots, t.slots.c.id == t.claims.c.slot_id)
+        .where(t.claims.c.allocation_id.in_(allocation_ids), t.claims.c.state != "freed")
+        .where(t.slots.c.state == "quarantined")
+        .order_by(t.slots.c.name)
+    )
+    found: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for row in tx.conn.execute(statement):
+        found[row.allocation_id] += (row.reason,)
+    return dict(found)
+
+
 def move(tx: Tx, slot: Slot, event: str, reason: str = "") -> None:
     """The only writer of a slot's state."""
     becomes = SLOT.next(slot.state, event)

@@ -57,6 +57,11 @@ def good(tx: Tx, node_id: str, id: str, generation: int) -> None:
     )
 
 
+def set_good(tx: Tx, node_id: str, id: str, body: Body) -> None:
+    """For what must not come back, even when a change fails: a key that was taken away."""
+    tx.conn.execute(update(t.specs).where(t.specs.c.node_id == node_id, t.specs.c.id == id).values(good=body))
+
+
 def bodies(tx: Tx, node_id: str, id: str) -> tuple[Body | None, Body | None]:
     """(wanted, last good)"""
     row = tx.conn.execute(

@@ -9,6 +9,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -105,6 +106,7 @@ projects = Table(
     Column("name", Text, nullable=False),
     Column("event_seq", BigInteger, nullable=False, server_default=text("0")),
     _at("created_at"),
+    Column("open_network", Boolean, nullable=False, server_default=text("false")),
     UniqueConstraint("org_id", "slug"),
 )
 
@@ -314,6 +316,7 @@ allocations = Table(
     Index("ix_allocations_project_created", "project_id", "created_at", "id"),
     Index("ix_allocations_queued", "created_at", postgresql_where=text("state = 'queued'")),
     Index("ix_allocations_node_live", "node_id", postgresql_where=text("reaped_at IS NULL")),
+    Index("ix_allocations_owner_live", "owner_id", postgresql_where=text("state <> 'released'")),
 )
 
 claims = Table(
@@ -435,4 +438,50 @@ facts = Table(
     _at("at"),
     _at("received_at"),
     Index("ix_facts_object", "object_id"),
+)
+
+# Logins, as the nodes told of them. The end may be heard before the beginning.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("node_id", Text, ForeignKey("nodes.id"), primary_key=True),
+    Column("allocation_id", Text, ForeignKey("allocations.id"), primary_key=True),
+    Column("session", Text, primary_key=True),
+    _ref("user_id", "users", nullable=True),
+    Column("fingerprint", Text, nullable=False, server_default=text("''")),
+    Column("source", Text, nullable=False, server_default=text("''")),
+    _at("heard_at"),
+    _at("opened_at", nullable=True),
+    _at("closed_at", nullable=True),
+    Column("close_reason", Text),
+    CheckConstraint("(closed_at IS NULL) = (close_reason IS NULL)", name="closed_for_a_reason"),
+    CheckConstraint("opened_at IS NOT NULL OR closed_at IS NOT NULL", name="opened_or_closed"),
+    Index("ix_sessions_allocation", "allocation_id", "heard_at", "session"),
+)
+
+# What machines use, as totals since their start. The first one of a minute is kept for a day, the others for an hour.
+samples = Table(
+    "samples",
+    metadata,
+    Column("allocation_id", Text, ForeignKey("allocations.id"), primary_key=True),
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("first_of_minute", Boolean, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("cpu_seconds", Double, nullable=False),
+    Column("cpus", Double, nullable=False),
+    Column("memory_bytes", BigInteger, nullable=False),
+    Column("memory_limit_bytes", BigInteger, nullable=False),
+    Column("processes", BigInteger, nullable=False),
+    Column("sessions", BigInteger, nullable=False),
+    Column("oom_kills", BigInteger, nullable=False),
+    Column("disk_read_bytes", BigInteger, nullable=False),
+    Column("disk_written_bytes", BigInteger, nullable=False),
+    Column("disk_used_bytes", BigInteger),
+    Column("disk_limit_bytes", BigInteger),
+    Column("network_received_bytes", BigInteger, nullable=False),
+    Column("network_sent_bytes", BigInteger, nullable=False),
+    Column("gpus", JSONB, nullable=False),
+    # Disjoint, each for one of the two deletions that the sweep makes.
+    Index("ix_samples_kept", "at", postgresql_where=text("first_of_minute")),
+    Index("ix_samples_thinned", "at", postgresql_where=text("NOT first_of_minute")),
 )

@@ -2,8 +2,9 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: allocation, slots, node, project counter, org counter. Row locks are FOR NO KEY UPDATE:
-a plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a deadlock.
+taken in this order everywhere: membership, keys, allocation, slots, node, project counter, org counter. Row locks are
+FOR NO KEY UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a
+deadlock.
 """
 
 import hashlib
@@ -93,6 +94,10 @@ class Tx:
     def wake(self, topic: str) -> None:
         """Tell listeners after the commit that there is something to look at. A hint: the truth is in the tables."""
         self.topics.add(topic)
+
+    def post(self, topic: str, message: str) -> None:
+        """Tell whoever reads the topic's mail, after the commit. Nothing is kept: for what is worth nothing later."""
+        self.topics.add(f"{topic} {message}")
 
     def expect_one_audit_entry(self) -> None:
         """A mutation that leaves none (or several) does not commit."""

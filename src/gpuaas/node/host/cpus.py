@@ -7,9 +7,12 @@ from pathlib import Path
 _NODES = Path("/sys/devices/system/node")
 
 
-def choose(count: int, near: Collection[int], taken: Iterable[int]) -> str:
+def online() -> list[int]:
+    return sorted(os.sched_getaffinity(0))
+
+
+def choose(count: int, near: Collection[int], taken: Iterable[int], online: Collection[int]) -> str:
     """A cpuset. All of them when the free ones do not suffice: then only the share is limited, not the place."""
-    online = sorted(os.sched_getaffinity(0))
     free = [cpu for cpu in online if cpu not in set(taken)]
     if count >= len(online) or count > len(free):
         return written(online)
@@ -29,10 +32,10 @@ def written(cpus: Iterable[int]) -> str:
     return ",".join(map(str, cpus))
 
 
-def own(cpuset: str) -> list[int]:
+def own(cpuset: str, online: Collection[int]) -> list[int]:
     """What nobody else should get. Nothing when it is every CPU: that is shared."""
     found = parse(cpuset)
-    return [] if set(found) >= os.sched_getaffinity(0) else found
+    return [] if set(found) >= set(online) else found
 
 
 def _of_node(node: int) -> list[int]:

@@ -37,7 +37,10 @@ class Devices:
 
     def ready(self, id: str, body: AllocationBody) -> bool:
         """Whether there is nothing to be done: then a running container is no obstacle."""
-        held = self.held(id)
+        try:
+            held = self.held(id)
+        except HostError:
+            return False
         wanted = sorted(gpu for slot in body.slots for gpu in slot.gpus)
         if held is None or sorted(held.gpus) != wanted or held.restarts < body.restarts:
             return False
@@ -50,23 +53,31 @@ class Devices:
         for name in wanted:
             if name not in known:
                 raise HostError("devices_ensure", id, f"this host has no GPU {name}", transient=False)
-        before = self.held(id)
+        try:
+            before, again = self.held(id), False
+        except HostError:
+            before, again = None, True  # damaged: whatever they went through, it is done once more
         # The first user gets them as the last scrub left them.
-        again = before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
+        again |= before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
+        given = Held(wanted, body.restarts, self._boot_id)
         with self._giving:
             for name in wanted:
                 self._free(id, name, before)
             # The marks first: whoever dies in between leaves a GPU that nobody gets before it was scrubbed.
             for name in wanted:
                 self._marks.dirty(name, _why(id))
-            self._write(id, Held(wanted, before.restarts if before else -1, before.boot_id if before else ""))
+            not_yet_reset = Held(wanted, before.restarts if before else -1, before.boot_id if before else "")
+            self._write(id, not_yet_reset if again else given)
         if again:
             for name in wanted:
                 self._gpus.reset(known[name])
-        self._write(id, Held(wanted, body.restarts, self._boot_id))
+            self._write(id, given)
 
     def remove(self, id: str, gpus: list[str]) -> list[Scrub]:
-        held = self.held(id)
+        try:
+            held = self.held(id)
+        except HostError:
+            held = None  # damaged: then there is nothing to learn from it
         known = self._known()
         scrubs = [self._scrub(id, name, known) for name in sorted({*gpus, *(held.gpus if held else [])})]
         self._records.remove(id)

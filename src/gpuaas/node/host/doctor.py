@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import oci_runtimes
+from gpuaas.node.host import oci_runtimes, tools
 from gpuaas.node.host.cgroups import layout as cgroup_layout
 from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.command import run
@@ -46,7 +46,7 @@ def check(paths: Paths, *, simulated_gpus: str = "") -> list[Finding]:
         cgroups(layout),
         *runtimes(oci_runtimes.installed(layout)),
         _program("nft", "nftables", ["--version"]),
-        _program("sshd", "openssh-server", ["-V"], required=False),
+        _init(),
         _program("mmdebstrap", "mmdebstrap", ["--version"], required=False),
         images(tried["erofs"]),
         _state_directory(paths.state),
@@ -133,6 +133,13 @@ def _program(name: str, package: str, version: list[str], *, required: bool = Tr
     except HostError as error:
         return bad(name, path, error.cause, f"apt install --reinstall {package}", required=required)
     return good(name, f"{match[0] if match else 'unknown version'} at {path}")
+
+
+def _init() -> Finding:
+    path = tools.init_program()
+    if path is None:
+        return bad("init", "missing", "catatonit is not installed", "apt install catatonit")
+    return good("init", path)
 
 
 def _state_directory(state: Path) -> Finding:

@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Container as Collection
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import fake_gpus
+from gpuaas.node.host import fake_gpus, fake_use
 from gpuaas.node.host.fake_state import Container, Devices, Login, State, Told
 from gpuaas.node.host.faults import Crash, Faults
 from gpuaas.node.host.interface import Disk, Machine, News, Present, boot_config
-from gpuaas.wire.node import AllocationBody, GpuSample, Inventory, KeySpec, Sample, Scrub
+from gpuaas.wire.node import AllocationBody, GpuReport, Inventory, KeySpec, Sample, Scrub
 
 __all__ = ["Crash", "FakeDisk", "FakeHost"]
 
@@ -71,6 +72,8 @@ class FakeHost(Faults):
         self.state = State(boot_id=f"boot-{name}-1")
         self.log: list[tuple[str, str]] = []
         self.missing: set[str] = set()  # GPUs that fell off the bus
+        self.trouble: dict[str, str] = {}  # GPU: why it is not healthy
+        self.use: dict[str, dict[str, Any]] = {}  # allocation: fields of its samples that are other than modelled
         self.clock: Callable[[], float] = time.time
         self.ready = True
         self.reason = ""
@@ -136,8 +139,9 @@ class FakeHost(Faults):
         return self.state.boot_id
 
     def inventory(self) -> Inventory:
-        gpus = [gpu for gpu in self._inventory.gpus if gpu.uuid not in self.missing]
-        slots = [slot for slot in self._inventory.slots if not self.missing & set(slot.gpus)]
+        gpus = self._gpus()
+        well = {gpu.uuid for gpu in gpus if not gpu.trouble}
+        slots = [slot for slot in self._inventory.slots if well.issuperset(slot.gpus)]
         return msgspec.structs.replace(self._inventory, gpus=gpus, slots=slots, ready=self.ready, reason=self.reason)
 
     def present(self) -> list[Present]:
@@ -232,14 +236,16 @@ class FakeHost(Faults):
             if lacking:
                 raise HostError("container_start", id, f"there is no {', '.join(sorted(lacking))}")
             gpus = list(self.state.devices[id].gpus)
-            box = Container(False, body.restarts, self.state.boot_id, boot_config(body), gpus)
+            box = Container(
+                False, body.restarts, self.state.boot_id, boot_config(body), gpus, body.cpus, body.memory_mib
+            )
             self.state.containers[id] = box
             self._part("container_start:created", id)
             for gpu in gpus:
                 if self.state.memory.get(gpu, id) != id:
                     self.state.leaks.append((gpu, self.state.memory[gpu], id))
                 self.state.memory[gpu] = id
-            box.running = True
+            box.running, box.started_at = True, self.clock()
             self.state.starts[id] = self.state.starts.get(id, 0) + 1
 
     def container_stop(self, id: str) -> None:
@@ -273,12 +279,16 @@ class FakeHost(Faults):
         box = self.state.containers.get(id)
         if box is None or not box.running:
             return None
-        now = self.clock()
-        gpus = [GpuSample(gpu, busy_percent=0.0) for gpu in box.gpus]
+        gpus = [gpu for gpu in self._gpus() if gpu.uuid in box.gpus]
         sessions = len(self.state.sessions.get(id, []))
-        return Sample(id, now, now, 0.0, 1.0, 0, 0, 1, sessions, gpus=gpus)
+        modelled = fake_use.sample(id, box, gpus, sessions, self.clock())
+        return msgspec.structs.replace(modelled, **self.use.get(id, {}))
 
     # how verbs work
+
+    def _gpus(self) -> list[GpuReport]:
+        there = [gpu for gpu in self._inventory.gpus if gpu.uuid not in self.missing]
+        return [msgspec.structs.replace(gpu, trouble=self.trouble.get(gpu.uuid, "")) for gpu in there]
 
     def _end_sessions(self, id: str, reason: str, listed: Collection[str] = ()) -> None:
         for login in self.state.sessions.pop(id, []):

@@ -3,6 +3,7 @@
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from gpuaas.wire.node import GpuReport, Inventory, SlotProposal
 
@@ -32,6 +33,7 @@ def parse(text: str) -> tuple[int, str]:
     return int(match[1]), match[2]
 
 
+@cache
 def uuid(host: str, index: int) -> str:
     """Stable for a host, and another one on every other host."""
     return "GPU-" + hashlib.sha256(f"{host}/{index}".encode()).hexdigest()[:32]

@@ -11,6 +11,9 @@ class Container(Struct):
     boot_id: str
     config: str
     gpus: list[str]
+    cpus: int = 1
+    memory_mib: int = 0
+    started_at: float = 0.0
 
 
 class Login(Struct):

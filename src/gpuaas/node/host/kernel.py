@@ -39,6 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 # Variadic in C, and its arguments are unsigned long.
 _libc.prctl.argtypes = (ctypes.c_int, *(4 * [ctypes.c_ulong]))
+_libc.capset.restype = ctypes.c_int  # looked up now: its caller is in another's file system
 
 # Trying again does not help: the kernel cannot do it, or the request itself is wrong.
 _LASTING = {errno.ENOSYS, errno.ENODEV, errno.EPERM, errno.EOPNOTSUPP, errno.ELOOP, errno.ENOTDIR, errno.EINVAL}
@@ -186,9 +187,11 @@ def renameat2(old_fd: int, old: str, new_fd: int, new: str, flags: int) -> None:
     _checked(_libc.renameat2(old_fd, _text(old), new_fd, _text(new), flags))
 
 
-def die_with_parent(signal_number: int) -> None:
+def die_with_parent(signal_number: int, parent: int) -> None:
     """Only for the child of a process with one thread: the kernel means the thread that forked."""
     _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
+    if os.getppid() != parent:
+        os._exit(1)  # it died before the kernel knew that we care
 
 
 def outlive_parent() -> None:

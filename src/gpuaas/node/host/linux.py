@@ -32,7 +32,7 @@ from gpuaas.node.host.listeners import Listeners
 from gpuaas.node.host.machines import Machines, Start
 from gpuaas.node.host.mounts.mounts import Attribute
 from gpuaas.node.host.mounts.namespaces import Namespaces
-from gpuaas.node.host.mounts.operations import Bind, Directory, Unmount
+from gpuaas.node.host.mounts.operations import AnyOperation, Bind, Directory, Unmount
 from gpuaas.node.host.network.network import Network
 from gpuaas.node.host.network.resolvers import resolvers
 from gpuaas.node.host.paths import Paths
@@ -40,7 +40,6 @@ from gpuaas.node.host.rootfs import Rootfs
 from gpuaas.node.host.supervisor import news, requests
 from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Sample, Scrub
 
-PIDS = 32768
 GRACE_SECONDS = 1.0
 _MIB = 2**20
 _READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
@@ -60,6 +59,9 @@ class LinuxConfig:
     denied: tuple[str, ...] = ()  # networks that machines never reach
     disk_mib: int = 64 * 1024
     limit: str = ""  # the driver of the disk limit; empty: the best that works here
+    pids: int = 32768  # processes and threads of a machine
+    runtime: str = ""  # the OCI runtime; empty: the best that is installed
+    start_seconds: float = 30.0  # for the OCI runtime
     base_image: str | None = None
 
 
@@ -91,7 +93,10 @@ class LinuxHost:
         self.gpus: AnyGpus = _gpus(config)
         self._devices = Devices(paths, self.gpus, self._boot_id)
         self._access = Access(paths)
-        self._machines = Machines(paths, self._namespaces, self._layout, config.prefix, _runtime(self._layout))
+        runtime = config.runtime or _runtime(self._layout)
+        self._machines = Machines(
+            paths, self._namespaces, self._layout, config.prefix, runtime, start_seconds=config.start_seconds
+        )
         self._listeners = Listeners()
         self._choosing = threading.Lock()
         self._cpus: dict[str, str] = {}  # the cpusets of those that were started by this agent
@@ -173,6 +178,7 @@ class LinuxHost:
         return [Present(id, frozenset(parts[id])) for id in sorted(parts)]
 
     def rootfs_ensure(self, id: str, body: AllocationBody) -> None:
+        self._end_half_started(id)
         self._rootfs.ensure(id, body)
 
     def rootfs_remove(self, id: str) -> None:
@@ -182,7 +188,7 @@ class LinuxHost:
 
     def devices_ensure(self, id: str, body: AllocationBody) -> None:
         if not self._devices.ready(id, body):
-            self._idle("devices_ensure", id)
+            self._idle("devices_ensure", id, "; its GPUs, or a damaged record of them, can be set right by a restart")
         self._devices.ensure(id, body)
 
     def devices_remove(self, id: str, gpus: list[str]) -> list[Scrub]:
@@ -219,6 +225,7 @@ class LinuxHost:
 
     def container_start(self, id: str, body: AllocationBody) -> None:
         self._idle("container_start", id)
+        self._end_half_started(id)
         lacking = {"rootfs", "devices", "network", "access"} - self._parts(id)
         if lacking:
             raise HostError("container_start", id, f"there is no {', '.join(sorted(lacking))}")
@@ -226,7 +233,7 @@ class LinuxHost:
             start = self._start(id, body, user, network)
             if not self._machines.adopt(id, start, listener):
                 self._machines.stop(id, "it is started anew", 0)
-                self._rootfs.check(id)
+                self._rootfs.check(id, self._newest_tools(id))
                 self._machines.start(id, start, listener)
 
     def container_stop(self, id: str) -> None:
@@ -284,14 +291,8 @@ class LinuxHost:
         live = paths.make_live(id)
         hostname = _hostname(body.name)
         files = identity_files.write(live, id, hostname, self._network.address(body.seat), resolvers())
-        own = live / "tools"
-        # Again at every start: a newer agent brings newer tools.
-        self._namespaces.change(
-            id,
-            [Directory(str(own)), Unmount(str(own)), Bind(str(paths.run / "tools"), str(own), _READ_ONLY)],
-        )
         binds = [
-            ReadOnlyBind(str(own), tools.INSIDE),
+            ReadOnlyBind(str(live / "tools"), tools.INSIDE),
             ReadOnlyBind(str(live / "access"), access.INSIDE),
             *(ReadOnlyBind(str(source), target) for source, target in files.items()),
         ]
@@ -318,19 +319,25 @@ class LinuxHost:
             at=time.time(),
         )
 
+    def _newest_tools(self, id: str) -> list[AnyOperation]:
+        """Again at every start: a newer agent brings newer tools."""
+        source, own = self._config.paths.run / "tools", self._config.paths.live(id) / "tools"
+        return [Directory(str(own)), Unmount(str(own)), Bind(str(source), str(own), _READ_ONLY)]
+
     def _limits(self, id: str, body: AllocationBody) -> Limits:
         near = {gpu.numa for gpu in self._devices.gpus(id)}
         with self._choosing:
             records = {other: record for other in self._machines.ids() if (record := self._machines.record(other))}
             sets = {other: record.cpus for other, record in records.items()} | self._cpus
-            taken = [cpu for other, cpuset in sets.items() if other != id for cpu in cpus.own(cpuset)]
-            self._cpus[id] = cpus.choose(body.cpus, near, taken)
+            online = cpus.online()
+            taken = [cpu for other, cpuset in sets.items() if other != id for cpu in cpus.own(cpuset, online)]
+            self._cpus[id] = cpus.choose(body.cpus, near, taken, online)
         return Limits(
             cpus=min(body.cpus, os.cpu_count() or 1),
             cpuset=self._cpus[id],
             memory_bytes=body.memory_mib * _MIB,
             swap_bytes=0,
-            pids=PIDS,
+            pids=self._config.pids,
         )
 
     @contextmanager
@@ -360,10 +367,15 @@ class LinuxHost:
                 with suppress(OSError):  # other parts of the machine keep things there too
                     directory.rmdir()
 
-    def _idle(self, verb: str, id: str) -> None:
+    def _end_half_started(self, id: str) -> None:
+        """What an agent had begun to start when it was killed: it is not on record, but runs, and has the port."""
+        if self._machines.record(id) is None and id in self._machines.ids():
+            self._machines.stop(id, "its start was cut off", 0)
+
+    def _idle(self, verb: str, id: str, remedy: str = "") -> None:
         machine = self.container(id)
         if machine is not None and machine.running:
-            raise HostError(verb, id, "its container is running")
+            raise HostError(verb, id, f"its container is running{remedy}")
 
 
 def _gpus(config: LinuxConfig) -> AnyGpus:

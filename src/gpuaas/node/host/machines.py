@@ -22,7 +22,7 @@ from gpuaas.kit.ids import is_id
 from gpuaas.node.host import safepath
 from gpuaas.node.host.cgroups import cgroup as cgroups
 from gpuaas.node.host.cgroups.cgroup import Cgroup
-from gpuaas.node.host.cgroups.kill import kill
+from gpuaas.node.host.cgroups.kill import kill, thaw
 from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.cgroups.limits import Limits, limit
 from gpuaas.node.host.container import seccomp
@@ -77,12 +77,22 @@ class Start:
 
 
 class Machines:
-    def __init__(self, paths: Paths, namespaces: Namespaces, layout: Layout, prefix: str, runtime: str) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        namespaces: Namespaces,
+        layout: Layout,
+        prefix: str,
+        runtime: str,
+        *,
+        start_seconds: float = 30.0,
+    ) -> None:
         self._paths = paths
         self._namespaces = namespaces
         self._layout = layout
         self._prefix = prefix
         self._runtime = runtime
+        self._start_seconds = start_seconds
         self._state = paths.run / "runtime"
         self.news = paths.state / "news"
 
@@ -133,10 +143,12 @@ class Machines:
         return True
 
     def stop(self, id: str, reason: str, grace_seconds: float) -> None:
-        live = self._paths.live(id)
+        live, both = self._paths.live(id), (self._own_cgroup(id), self.cgroup(id))
+        for cgroup in both:
+            thaw(cgroup)  # an agent that was killed while it did this may have left it frozen, and deaf
         with suppress(HostError):  # whatever it says, everything is ended below
             requests.ask(live, requests.Stop(reason, grace_seconds))
-        for cgroup in (self._own_cgroup(id), self.cgroup(id)):
+        for cgroup in both:
             kill(cgroup)
             cgroup.remove()
         if self._state.is_dir():
@@ -177,6 +189,7 @@ class Machines:
             pid_file=pid_file,
             sshd=list(start.sshd),
             program=seccomp.program(),
+            start_seconds=self._start_seconds,
             adopt=adopt,
         )
         started = self._namespaces.supervise(id, plan, listener.fileno())

@@ -10,6 +10,7 @@ The layer belongs to its image for ever: another image below it would be another
 import os
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -126,9 +127,12 @@ class Rootfs:
         except FileNotFoundError:
             return None
 
-    def check(self, id: str) -> None:
-        """Refuses a tree on which nothing may be started, because of what the tenant made of it."""
-        fd = self._namespaces.open(id, self.path(id))
+    def check(self, id: str, operations: Sequence[AnyOperation] = ()) -> None:
+        """Refuses a tree on which nothing may be started, because of what the tenant made of it.
+
+        `operations` are performed first, in the same visit to its mount namespace: each one costs a fork.
+        """
+        fd = self._namespaces.open(id, self.path(id), operations)
         try:
             safepath.real_directories(fd)
         finally:

@@ -1,6 +1,8 @@
-"""The machine: plan, launch, list, show, restart, release."""
+"""The machine: plan, launch, list, show, connect, restart, release; what it uses and how it is."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from gpuaas.sdk.api import Api, path
 from gpuaas.wire.api import (
@@ -14,6 +16,10 @@ from gpuaas.wire.api import (
     PlanRequest,
     PlanView,
 )
+from gpuaas.wire.metrics import HealthPage, HealthView, MetricsView
+
+if TYPE_CHECKING:
+    from gpuaas.sdk.streams import Stream
 
 
 class Allocations:
@@ -53,6 +59,12 @@ class Allocations:
         """By id, or by a name that is unique in the projects that you see."""
         return self._api.get(path("allocations", name), AllocationView)
 
+    def connect(self, name: str) -> "Stream":
+        """Bytes to and from the machine's sshd, through the server; for an ssh client to speak over."""
+        from gpuaas.sdk.streams import open_stream  # few need it, and it brings a library of its own
+
+        return open_stream(self._api.transport, path("allocations", name, "ssh"))
+
     def restart(self, name: str, *, confirm: str, idempotency_key: str | None = None) -> Changed:
         """Ends every session and process on the machine. `confirm` repeats the machine's name."""
         return self._api.post(path("allocations", name, "restart"), Confirm(confirm), Changed, idempotency_key)
@@ -60,3 +72,16 @@ class Allocations:
     def release(self, name: str, *, confirm: str, idempotency_key: str | None = None) -> Changed:
         """Gives the machine back; what is on its disk is lost. `confirm` repeats the machine's name."""
         return self._api.post(path("allocations", name, "release"), Confirm(confirm), Changed, idempotency_key)
+
+    def metrics(self, name: str, *, since: datetime | None = None, step_seconds: int | None = None) -> MetricsView:
+        """At most 1000 points: of the last hour, unless `since` (with a time zone) says more."""
+        query = {"since": since.isoformat() if since else None, "step": step_seconds}
+        return self._api.get(path("allocations", name, "metrics"), MetricsView, query)
+
+    def health(self, name: str) -> HealthView:
+        """How the machine is, why, and what it uses right now."""
+        return self._api.get(path("allocations", name, "health"), HealthView)
+
+    def health_of_all(self, project: str | None = None) -> Iterator[HealthView]:
+        """The same for every live machine of one project, or of all that you see."""
+        return self._api.pages(path("allocation-health"), HealthPage, {"project": project})

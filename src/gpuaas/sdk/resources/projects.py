@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuaas.sdk.api import Api, path
-from gpuaas.wire.api import NewProject, ProjectPage, ProjectView
+from gpuaas.wire.api import NewProject, ProjectNetwork, ProjectPage, ProjectView
 
 
 class Projects:
@@ -17,3 +17,7 @@ class Projects:
     def create(self, slug: str, name: str | None = None, *, org: str | None = None) -> ProjectView:
         """`org` may be left out by a member of one."""
         return self._api.post(path("projects"), NewProject(slug, name or slug, org), ProjectView)
+
+    def set_network(self, project: str, *, open: bool) -> ProjectView:
+        """Open: its machines on one node may talk to each other. Each follows when it is launched or restarted."""
+        return self._api.put(path("projects", project, "network"), ProjectNetwork(open), ProjectView)

@@ -1,6 +1,8 @@
 """What an allocation uses now, from its cgroup's counters. A counter that the host does not keep reads as zero."""
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,10 +35,17 @@ def _v1(cgroup: Cgroup) -> Usage:
         cpu_seconds=_number(read("cpuacct", "cpuacct.usage")) / 1e9,
         memory_bytes=max(0, memory - cache),
         pids=_number(read("pids", "pids.current")),
-        out_of_memory_kills=_field(read("memory", "memory.oom_control"), "oom_kill"),
+        out_of_memory_kills=sum(_kills(cgroup)),
         read_bytes=sum(int(number) for number in re.findall(r" Read (\d+)", blocks)),
         written_bytes=sum(int(number) for number in re.findall(r" Write (\d+)", blocks)),
     )
+
+
+def _kills(cgroup: Cgroup) -> Iterator[int]:
+    """Version 1 counts each where it was, in the cgroup of a session."""
+    place = cgroup.layout.v1.get("memory")
+    for directory, _, _ in os.walk(place / cgroup.path) if place else ():
+        yield _field(_read(Path(directory) / "memory.oom_control"), "oom_kill")
 
 
 def _v2(cgroup: Cgroup) -> Usage:

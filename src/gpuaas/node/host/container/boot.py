@@ -1,7 +1,6 @@
 """One start of a machine, as its container needs to know it; refused if any part of it could be read as another."""
 
 import re
-import unicodedata
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -79,7 +78,7 @@ def check_text(value: Any, place: str = "config") -> None:
     elif isinstance(value, list):
         for each in value:
             check_text(each, place)
-    elif isinstance(value, str) and any(unicodedata.category(char)[0] == "C" for char in value):
+    elif isinstance(value, str) and not value.isprintable():
         raise HostError("start with", f"{place} {value!r}", "it has characters that cannot be seen", transient=False)
 
 

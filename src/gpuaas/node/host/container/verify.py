@@ -4,6 +4,7 @@ Looks only at what the kernel says about the first process, from outside: nothin
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
@@ -29,6 +30,7 @@ def verify(pid: int, boot: Boot, layout: Layout) -> None:
         found = [
             *_rights(pid, boot),
             *_maps(pid, boot),
+            *_handles(pid),
             *_namespaces(pid, boot),
             *_cgroups(pid, boot, layout),
             *_devices(boot, layout),
@@ -66,6 +68,21 @@ def _maps(pid: int, boot: Boot) -> list[str]:
     wanted = ["0", str(boot.uid_base), str(IDS_PER_RANGE)]
     found = {name: Path(f"/proc/{pid}/{name}").read_text().split() for name in ("uid_map", "gid_map")}
     return [f"{name} is {' '.join(value)}, not {' '.join(wanted)}" for name, value in found.items() if value != wanted]
+
+
+def _handles(pid: int) -> list[str]:
+    """What it has open, the tenant can open too, through /proc: no file or directory of the host's (T6)."""
+    directory = Path(f"/proc/{pid}/fd")
+    found = []
+    for name in os.listdir(directory):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            target = os.readlink(directory / name)
+            if target.startswith("/") and target != os.devnull:
+                found.append(f"it has {target} open")
+    root, here = (os.stat(f"/proc/{pid}/{name}") for name in ("root", "cwd"))
+    if (root.st_dev, root.st_ino) != (here.st_dev, here.st_ino):
+        found.append("it is not in its root directory")
+    return found
 
 
 def _namespaces(pid: int, boot: Boot) -> list[str]:

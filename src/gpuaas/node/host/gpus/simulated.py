@@ -76,7 +76,12 @@ class Simulated:
             )
             for index in range(count)
         ]
-        return [replace(gpu, trouble=_read_reason(self.root / f"health/{gpu.index}")) for gpu in gpus]
+        # Asked for at every heartbeat, and nearly always empty.
+        unwell = {path.name for path in (self.root / "health").glob("*")}
+        return [
+            replace(gpu, trouble=_read_reason(self.root / f"health/{gpu.index}")) if str(gpu.index) in unwell else gpu
+            for gpu in gpus
+        ]
 
     def index(self, uuid: str) -> int:
         count, _ = fake_gpus.parse(self.plan.gpus)

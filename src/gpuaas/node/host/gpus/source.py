@@ -2,14 +2,18 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.gpus import cdi_read, scrub, simulated, simulated_cdi, use
+from gpuaas.node.host.gpus import cdi_read, nvml, scrub, simulated, simulated_cdi, use
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Found, Gpu, label
 from gpuaas.node.host.gpus.simulated import Simulated
+from gpuaas.node.host.gpus.xids import Xids
 from gpuaas.wire.node import GpuSample
 
 CDI_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -17,17 +21,32 @@ LOOK_SECONDS = 20.0  # a vendor's library takes its time to answer
 
 
 class RealGpus:
-    def __init__(self, commands: scrub.Commands | None = None, directories: Sequence[Path] = CDI_DIRECTORIES) -> None:
+    """`look` finds them, `load` gives NVIDIA's library, for its events."""
+
+    def __init__(
+        self,
+        commands: scrub.Commands | None = None,
+        directories: Sequence[Path] = CDI_DIRECTORIES,
+        look: Callable[[], Found] = discover,
+        load: Callable[[], Any] = nvml.load,
+    ) -> None:
         self._commands = commands or scrub.Commands()
         self._directories = directories
+        self._look = look
+        self._xids: Xids | None = None
+        with suppress(nvml.Unavailable):
+            self._xids = Xids(load())
         self._lock = threading.Lock()
         self._found = Found()
         self._looked_at = -LOOK_SECONDS
 
     def found(self) -> Found:
+        """With what the driver has reported about each since it was last reset."""
         with self._lock:
             if time.monotonic() - self._looked_at >= LOOK_SECONDS:
-                self._found = discover()
+                found, troubles = self._look(), self._xids.poll() if self._xids else {}
+                gpus = [replace(gpu, trouble=gpu.trouble or troubles.get(gpu.uuid, "")) for gpu in found.gpus]
+                self._found = Found(gpus, found.unusable)
                 self._looked_at = time.monotonic()
             return self._found
 
@@ -39,6 +58,8 @@ class RealGpus:
 
     def reset(self, gpu: Gpu) -> None:
         scrub.reset(gpu, self._commands)
+        if self._xids is not None:
+            self._xids.forget(gpu.uuid)
 
     def sample(self, gpu: Gpu) -> GpuSample:
         return use.sample(gpu)

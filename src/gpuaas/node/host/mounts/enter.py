@@ -1,4 +1,4 @@
-"""The helper: a small process that enters mount namespaces, so that the agent never has to.
+"""The helper: a small process that enters namespaces, so that the agent never has to.
 
     python -m gpuaas.node.host.mounts.enter SOCKET_FD RUN_DIRECTORY [PATH TO KEEP]...
 
@@ -27,7 +27,7 @@ from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
 from gpuaas.node.host.network import inside
-from gpuaas.node.host.network.inside import Address, Fresh
+from gpuaas.node.host.network.inside import Machine
 from gpuaas.node.host.supervisor.plan import Plan, Started
 from gpuaas.node.host.supervisor.supervise import supervise
 
@@ -40,7 +40,7 @@ class Request(Struct, frozen=True):
     supervise: Plan | None = None  # become the supervisor of a machine; a listening socket comes with it
     look: bool = False  # answer with the mounts
     open: str = ""  # answer with a handle on this path
-    network: Fresh | Address | None = None  # this and nothing else; the namespace is a network namespace
+    network: Machine | None = None  # this and nothing else; the namespace is a network namespace
 
 
 class Failed(Struct, frozen=True):
@@ -75,20 +75,21 @@ def main() -> None:
 
 
 def _loop(control: socket.socket, older: int) -> None:
+    me = os.getpid()
     while True:
         message, fds, _, _ = socket.recv_fds(control, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         if os.fork() == 0:
             control.close()
-            _child(fds, older)
+            _child(fds, older, me)
         for fd in fds:
             os.close(fd)
 
 
-def _child(fds: list[int], older: int) -> None:
+def _child(fds: list[int], older: int, parent: int) -> None:
     try:
-        kernel.die_with_parent(signal.SIGKILL)
+        kernel.die_with_parent(signal.SIGKILL, parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with socket.socket(fileno=fds[0]) as caller:
             request = msgspec.json.decode(_read_all(caller), type=Request)

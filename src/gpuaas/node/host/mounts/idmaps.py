@@ -54,12 +54,21 @@ def processes(uid_base: int, count: int = IDS_PER_RANGE) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/status", "rb") as file:
-                fields = {key: rest.split() for key, _, rest in (line.partition(b":") for line in file)}
-                owned = any(uid_base <= int(id) < uid_base + count for id in fields.get(b"Uid", []))
-                if owned and fields[b"State"][0] not in (b"Z", b"X"):
+            with suppress(OSError):
+                fields = dict(line.split(":", 1) for line in _status(name))
+                ids = fields.get("Uid", "").split()
+                if not _ended(fields) and any(uid_base <= int(id) < uid_base + count for id in ids):
                     found.append(int(name))
     return found
+
+
+def _status(pid: str) -> list[str]:
+    return Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+
+
+def _ended(fields: dict[str, str]) -> bool:
+    """It only waits for its parent to look, perhaps for ever. (A process can go on without its first thread.)"""
+    return fields.get("State", "").split()[:1] == ["Z"] and int(fields.get("Threads", "1")) <= 1
 
 
 def _wait_inside(kinds: int, entered: int, done: int, others: tuple[int, ...]) -> None:

@@ -48,9 +48,9 @@ class Namespaces:
     def mounts(self, id: str) -> list[Mount]:
         return mounts.parse(self._inside(id, Request(look=True))[0].mountinfo)
 
-    def open(self, id: str, path: Path) -> int:
-        """A handle (O_PATH) on a path as it is inside, for `safepath`. The caller closes it."""
-        return self._inside(id, Request(open=str(path)))[1][0]
+    def open(self, id: str, path: Path, operations: Sequence[AnyOperation] = ()) -> int:
+        """A handle (O_PATH) on a path as it is inside, after `operations`. For `safepath`; the caller closes it."""
+        return self._inside(id, Request(list(operations), open=str(path)))[1][0]
 
     def supervise(self, id: str, plan: Plan, listener: int) -> Started:
         """Starts the supervisor of a machine, with which it starts the machine in this mount namespace."""

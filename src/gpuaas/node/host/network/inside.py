@@ -1,4 +1,4 @@
-"""What the helper does for a machine's network: makes its namespaces, and sets up its end of the link.
+"""What the helper does for a machine's network: makes its namespaces and its link, and sets up the machine's end.
 
 Runs in a child of the helper (`mounts/enter`), never in the agent. It reads no file that a tenant can write.
 """
@@ -21,41 +21,46 @@ _LOOPBACK = "lo"
 _NO_IPV6 = [Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6") for which in ("all", "default")]
 
 
-class Fresh(Struct, frozen=True, tag=True):
-    """A user namespace with the ids from `uid_base`, and a network namespace that belongs to it."""
+class Machine(Struct, frozen=True):
+    """Its link from end to end, and its only address. Macs are in hexadecimal digits."""
 
     uid_base: int
-
-
-class Address(Struct, frozen=True, tag=True):
-    """The only address of a machine, and the only way out of it."""
-
-    device: str
+    interface: str  # on the host
+    interface_mac: str
+    device: str  # in the machine
+    device_mac: str
     address: str
-    gateway: str
-    gateway_mac: str
+    gateway: str  # names the host's end, for the machine
+    mtu: int
 
 
-def serve(request: Fresh | Address, namespace: int | None) -> list[int]:
-    """Answers with handles on what it made."""
-    if isinstance(request, Fresh):
-        return list(idmaps.network_namespace(request.uid_base))
-    assert namespace is not None
-    with asking("set up the network of", request.address), _entered(namespace):
-        _set_up(request)
-    return []
+def serve(machine: Machine, namespace: int | None) -> list[int]:
+    """In the network namespace of an earlier time, or else in a fresh one and a user namespace: handles on these."""
+    handles = [] if namespace is not None else idmaps.network_namespace(machine.uid_base)
+    network = handles[-1] if namespace is None else namespace
+    links.create(
+        machine.interface,
+        bytes.fromhex(machine.interface_mac),
+        machine.device,
+        bytes.fromhex(machine.device_mac),
+        network,
+        machine.mtu,
+    )
+    with asking("set up the network of", machine.address), _entered(network):
+        _set_up(machine)
+    return handles
 
 
-def _set_up(request: Address) -> None:
+def _set_up(machine: Machine) -> None:
     for file in _NO_IPV6:
         with suppress(FileNotFoundError):  # this kernel has none
             file.write_text("1")
-    device, gateway = links.index(request.device), IPv4Address(request.gateway)
+    device, gateway = links.index(machine.device), IPv4Address(machine.gateway)
     with Netlink() as kernel_side:
         links.up(kernel_side, links.index(_LOOPBACK))
         links.up(kernel_side, device)
-        links.address(kernel_side, device, IPv4Address(request.address))
-        links.neighbour(kernel_side, device, gateway, bytes.fromhex(request.gateway_mac))
+        links.address(kernel_side, device, IPv4Address(machine.address))
+        links.neighbour(kernel_side, device, gateway, bytes.fromhex(machine.interface_mac))
         links.default_route(kernel_side, device, gateway)
 
 

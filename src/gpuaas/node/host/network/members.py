@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from typing import Any
 
 from gpuaas.kit.errors import HostError
 
-Pair = tuple[str, str]
-_COMMENT = re.compile(r"([a-z]{2}-[a-z2-7]{16}) ([a-z]{2}-[a-z2-7]{16})( open)?")
+_COMMENT = re.compile(r"([a-z]{2}-[a-z2-7]{16}) ([a-z]{2}-[a-z2-7]{16}) ([0-9]{1,9})")
 
 
 @dataclass(frozen=True)
@@ -18,43 +17,37 @@ class Member:
     interface: str
     address: IPv4Address
     project_id: str
-    open_network: bool  # other open machines of its project may talk to it, and it to them
+    group: int = 0  # the number of its project in this table; 0: it talks to no other machine
 
     @property
     def key(self) -> str:
         return f'"{self.interface}" . {self.address}'
 
-    @property
-    def element(self) -> str:
-        return f'{self.key} comment "{self.id} {self.project_id}{" open" if self.open_network else ""}"'
+
+def elements(member: Member) -> dict[str, str]:
+    """What the sets of the table hold of it."""
+    found = {"members": f'{member.key} comment "{member.id} {member.project_id} {member.group}"'}
+    if member.group:
+        found["groups"] = f'"{member.interface}" : {member.group}'
+        found["mates"] = f'"{member.interface}" . {member.group}'
+    return found
 
 
-def read_member(element: dict[str, Any]) -> Member | None:
-    """None for what is not ours: it was not written by an agent."""
+def read(element: dict[str, Any]) -> Member | None:
+    """From the set `members`. None for what was not written by an agent."""
     inner = element.get("elem", {})
     said = _COMMENT.fullmatch(inner.get("comment", ""))
     if said is None:
         return None
     interface, address = inner["val"]["concat"]
-    return Member(said[1], interface, IPv4Address(address), said[2], said[3] is not None)
+    return Member(said[1], interface, IPv4Address(address), said[2], int(said[3]))
 
 
-def read_pair(element: dict[str, Any]) -> Pair:
-    first, second = element.get("elem", {}).get("val", element)["concat"]
-    return first, second
-
-
-def pairs(members: Iterable[Member]) -> set[Pair]:
-    """Every two open machines of a project, both ways: exact, unlike a mark that two projects could come to share."""
-    mates: dict[str, list[str]] = {}
-    for member in members:
-        if member.open_network:
-            mates.setdefault(member.project_id, []).append(member.interface)
-    return {(one, other) for names in mates.values() for one in names for other in names if one != other}
-
-
-def written(pair: Pair) -> str:
-    return f'"{pair[0]}" . "{pair[1]}"'
+def grouped(member: Member, present: Iterable[Member]) -> Member:
+    """With the number of its project: that of its mates, or one that no other project has."""
+    groups = {other.group: other.project_id for other in present if other.id != member.id and other.group}
+    own = [group for group, project_id in groups.items() if project_id == member.project_id]
+    return replace(member, group=own[0] if own else next(n for n in range(1, len(groups) + 2) if n not in groups))
 
 
 def refuse_taken(member: Member, present: Iterable[Member]) -> None:

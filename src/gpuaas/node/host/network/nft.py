@@ -13,7 +13,7 @@ from gpuaas.kit.errors import HostError
 _LIBRARY = "libnftables.so.1"
 _JSON = 1 << 4
 _lock = threading.Lock()
-_library: ctypes.CDLL | None = None
+_opened: tuple[ctypes.CDLL, int] | None = None
 
 
 class Refused(Exception):
@@ -32,39 +32,38 @@ def listed(command: str) -> list[dict[str, Any]]:
 
 
 def _run(commands: str, flags: int) -> bytes:
+    global _opened
     with _lock:
-        library = _load()
-        context = library.nft_ctx_new(0)
-        try:
-            library.nft_ctx_output_set_flags(context, flags)
-            library.nft_ctx_buffer_output(context)
-            library.nft_ctx_buffer_error(context)
-            failed = library.nft_run_cmd_from_buffer(context, commands.encode())
-            said: bytes = library.nft_ctx_get_error_buffer(context) or b""
-            output: bytes = library.nft_ctx_get_output_buffer(context) or b""
-        finally:
-            library.nft_ctx_free(context)
+        # Kept: closing one waits until the kernel has freed what was deleted through it, 10 ms and more.
+        _opened = _opened or _open()
+        library, context = _opened
+        library.nft_ctx_output_set_flags(context, flags)
+        failed = library.nft_run_cmd_from_buffer(context, commands.encode())
+        said: bytes = library.nft_ctx_get_error_buffer(context) or b""
+        output: bytes = library.nft_ctx_get_output_buffer(context) or b""
     if failed:
         raise Refused(said.decode(errors="replace").strip())
     return output
 
 
-def _load() -> ctypes.CDLL:
-    global _library
-    if _library is None:
-        try:
-            library = ctypes.CDLL(_LIBRARY)
-        except OSError as error:
-            cause = f"{_LIBRARY} is not installed (apt install nftables)"
-            raise HostError("load", "the packet filter", cause, transient=False) from error
-        library.nft_ctx_new.restype = ctypes.c_void_p
-        library.nft_ctx_new.argtypes = [ctypes.c_uint32]
-        library.nft_ctx_output_set_flags.argtypes = [ctypes.c_void_p, ctypes.c_uint]
-        library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-        for name in ("nft_ctx_buffer_output", "nft_ctx_buffer_error", "nft_ctx_free"):
-            getattr(library, name).argtypes = [ctypes.c_void_p]
-        for name in ("nft_ctx_get_output_buffer", "nft_ctx_get_error_buffer"):
-            getattr(library, name).argtypes = [ctypes.c_void_p]
-            getattr(library, name).restype = ctypes.c_char_p
-        _library = library
-    return _library
+def _open() -> tuple[ctypes.CDLL, int]:
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        cause = f"{_LIBRARY} is not installed (apt install nftables)"
+        raise HostError("load", "the packet filter", cause, transient=False) from error
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    library.nft_ctx_new.argtypes = [ctypes.c_uint32]
+    library.nft_ctx_output_set_flags.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+    library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+    for name in ("nft_ctx_buffer_output", "nft_ctx_buffer_error"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+    for name in ("nft_ctx_get_output_buffer", "nft_ctx_get_error_buffer"):
+        getattr(library, name).argtypes = [ctypes.c_void_p]
+        getattr(library, name).restype = ctypes.c_char_p
+    context = library.nft_ctx_new(0)
+    if not context:
+        raise HostError("open", "the packet filter", "nftables could not be started")
+    library.nft_ctx_buffer_output(context)
+    library.nft_ctx_buffer_error(context)
+    return library, context

@@ -4,6 +4,7 @@ A resolver on the loopback of this host is not one; behind it are others, which 
 another address of this host, or at a link-local one (as in some clouds), is reached by port 53 of exactly that address.
 """
 
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -13,7 +14,7 @@ FILES = tuple(
 )
 
 
-def resolvers(files: tuple[Path, ...] = FILES) -> list[str]:
+def resolvers(files: Sequence[Path] = FILES) -> list[str]:
     """Empty if there is none: then machines have no names, only addresses."""
     for file in files:
         try:

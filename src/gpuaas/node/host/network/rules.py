@@ -8,15 +8,19 @@ other machines, unless both are open and of one project. Nobody reaches a machin
 from collections.abc import Iterable
 from ipaddress import IPv4Network
 
+from gpuaas.node.host.network.members import Member, elements
+
 # "This" network, loopback, link-local, multicast and the rest up to broadcast: nothing of these is ever outside.
 NEVER = ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/3")
+# The mark is only set on what goes from machine to machine, after it was routed: nobody else looks at it.
 # Addresses are looked at before any other table's DNAT (a published port would lead around `input`) and again after.
 _TABLE = """
 add table inet {table}
 delete table inet {table}
 table inet {table} {{
     set members {{ typeof iifname . ip saddr; {members} }}
-    set peers {{ typeof iifname . oifname; {peers} }}
+    map groups {{ typeof iifname : meta mark; {groups} }}
+    set mates {{ typeof oifname . meta mark; {mates} }}
     set denied {{ type ipv4_addr; flags interval; auto-merge; elements = {{ {denied} }}; }}
     set resolvers {{ type ipv4_addr; {resolvers} }}
 
@@ -52,7 +56,9 @@ table inet {table} {{
         oifname != "{ours}*" ip daddr {pool} drop comment "of a machine that is gone"
     }}
     chain between {{
-        iifname . oifname @peers accept
+        meta mark set 0
+        meta mark set iifname map @groups
+        oifname . meta mark @mates accept
         drop
     }}
     chain out {{
@@ -75,18 +81,17 @@ def table(
     *,
     denied: Iterable[IPv4Network],
     resolvers: Iterable[str],
-    members: Iterable[str],
-    peers: Iterable[str],
+    members: Iterable[Member],
 ) -> str:
     """Replaces whatever table of this name there is, in one transaction: at no time is there less than one of them."""
+    held = [elements(member) for member in members]
     return _TABLE.format(
         table=name,
         ours=interfaces,
         pool=pool,
         denied=", ".join([*NEVER, *map(str, denied)]),
         resolvers=_elements(resolvers),
-        members=_elements(members),
-        peers=_elements(peers),
+        **{kind: _elements(each[kind] for each in held if kind in each) for kind in ("members", "groups", "mates")},
     )
 
 

@@ -1,15 +1,14 @@
 """The nft table of an agent, and the machines it names. The table itself is the only record of them."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from ipaddress import IPv4Network
-from typing import Any, TypeVar
+from typing import Any
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.network import nft, rules
-from gpuaas.node.host.network.members import Member, pairs, read_member, read_pair, refuse_taken, written
+from gpuaas.node.host.network.members import Member, elements, grouped, read, refuse_taken
 
-_T = TypeVar("_T")
 _MISSING = "No such file or directory"
 
 
@@ -28,13 +27,7 @@ class Table:
         with self._lock:
             members = self.members()
             text = rules.table(
-                self._name,
-                self._interfaces,
-                self._pool,
-                denied=self._denied,
-                resolvers=resolvers,
-                members=[member.element for member in members],
-                peers=[written(pair) for pair in sorted(pairs(members))],
+                self._name, self._interfaces, self._pool, denied=self._denied, resolvers=resolvers, members=members
             )
             try:
                 nft.change(text)
@@ -49,47 +42,44 @@ class Table:
             self._change("delete", "the table", [f"add table inet {self._name}", f"delete table inet {self._name}"])
 
     def members(self) -> list[Member]:
-        return [member for member in self._list("members", read_member) if member is not None]
-
-    def add(self, member: Member) -> None:
-        """What the table said about this id before is replaced in the same moment."""
-        with self._lock:
-            present = self.members()
-            refuse_taken(member, present)
-            self._become(member.id, present, [member, *(each for each in present if each.id != member.id)])
-
-    def remove(self, id: str) -> None:
-        with self._lock:
-            present = self.members()
-            self._become(id, present, [each for each in present if each.id != id])
-
-    def _become(self, id: str, present: list[Member], wanted: list[Member]) -> None:
-        new_pairs = pairs(wanted)
-        # Read, not computed: one that somebody took away could not be deleted, and would be in the way for ever.
-        old_pairs = set(self._list("peers", read_pair)) if new_pairs or pairs(present) else set()
-        asked = [
-            ("delete", "members", [each.key for each in present if each not in wanted]),
-            ("add", "members", [each.element for each in wanted if each not in present]),
-            ("delete", "peers", [written(pair) for pair in old_pairs - new_pairs]),
-            ("add", "peers", [written(pair) for pair in new_pairs - old_pairs]),
-        ]
-        commands = [
-            f"{verb} element inet {self._name} {kind} {{ {', '.join(elements)} }}"
-            for verb, kind, elements in asked
-            if elements
-        ]
-        if commands:
-            self._change("change what may pass for", id, commands)
-
-    def _list(self, kind: str, read: Callable[[dict[str, Any]], _T]) -> list[_T]:
         try:
-            answer = nft.listed(f"list set inet {self._name} {kind}")
+            answer = nft.listed(f"list set inet {self._name} members")
         except nft.Refused as error:
             if _MISSING in str(error):
                 return []
             raise HostError("list", f"the nft table {self._name}", str(error)) from error
         found: dict[str, Any] = next((each["set"] for each in answer if "set" in each), {})
-        return [read(element) for element in found.get("elem", [])]
+        return [member for element in found.get("elem", []) if (member := read(element)) is not None]
+
+    def find(self, id: str) -> Member | None:
+        return next((member for member in self.members() if member.id == id), None)
+
+    def add(self, member: Member, *, open_network: bool) -> bool:
+        """Answers whether it is in the table now: not while the same id has another address there."""
+        with self._lock:
+            present = self.members()
+            refuse_taken(member, present)
+            before = next((each for each in present if each.id == member.id), None)
+            if before is not None and before.key != member.key:
+                return False
+            self._become(member.id, before, grouped(member, present) if open_network else member)
+        return True
+
+    def remove(self, id: str) -> None:
+        with self._lock:
+            self._become(id, self.find(id), None)
+
+    def _become(self, id: str, before: Member | None, after: Member | None) -> None:
+        if before == after:
+            return
+        old, new = elements(before) if before else {}, elements(after) if after else {}
+        commands = [
+            # Added first where somebody may have taken it away: what is not there cannot be deleted.
+            *(f"add element inet {self._name} {kind} {{ {text} }}" for kind, text in old.items()),
+            *(f"delete element inet {self._name} {kind} {{ {text} }}" for kind, text in old.items()),
+            *(f"add element inet {self._name} {kind} {{ {text} }}" for kind, text in new.items()),
+        ]
+        self._change("change what may pass for", id, commands)
 
     def _change(self, action: str, target: str, commands: list[str]) -> None:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from gpuaas.node.host import kernel
 from gpuaas.node.host.cgroups.cgroup import Cgroup
 from gpuaas.node.host.container.apply import apply
+from gpuaas.node.host.container.config import OOM_SCORE_ADJ
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -72,7 +73,10 @@ def _enter(
     tell: int,
 ) -> None:
     cgroup.join(os.getpid())
-    for number in (signal.SIGPIPE, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+    # Among the first to go when memory runs out, as the machine's own processes are.
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(str(OOM_SCORE_ADJ))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     # Between entering and the program's start the machine's own root must not look into this process.

@@ -15,7 +15,7 @@ class Plan(Struct, frozen=True):
     pid_file: str  # written by it
     sshd: list[str]  # the command of a session, inside: the program, then its arguments
     program: bytes  # the seccomp filter of sessions
-    start_seconds: float = 30.0
+    start_seconds: float  # for that command
     adopt: int = 0  # the first process of a container that runs already, or 0
 
 

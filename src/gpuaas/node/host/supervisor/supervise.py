@@ -52,7 +52,6 @@ def _settle(plan: Plan, layout: Layout) -> None:
     os.setsid()
     # Its children are seen in the machine before they become sshd: nothing of the host's paths may show.
     kernel.name_process(f"gpuaas-supervisor {plan.id}")
-    kernel.outlive_parent()
     kernel.become_subreaper()
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -65,6 +64,7 @@ def _settle(plan: Plan, layout: Layout) -> None:
     own = Cgroup(layout, plan.own_cgroup)
     own.ensure()
     own.join(os.getpid())
+    kernel.outlive_parent()  # from here on it can be found and ended by its cgroup
 
 
 class Supervisor:
@@ -106,11 +106,12 @@ class Supervisor:
         """Runs the OCI runtime in the allocation's mount namespace; its orphans become children of this process."""
         # A pipe, not a file: the machine's first process keeps this output, and could fill the host's disk with it.
         reading, writing = os.pipe2(os.O_CLOEXEC)
+        me = os.getpid()
         child = os.fork()
         if child == 0:
             try:
                 os.setsid()
-                kernel.die_with_parent(signal.SIGKILL)
+                kernel.die_with_parent(signal.SIGKILL, me)
                 kernel.setns(mount_namespace, kernel.CLONE_NEWNS)
                 null = os.open(os.devnull, os.O_RDWR)
                 for source, target in ((null, 0), (writing, 1), (writing, 2)):

@@ -1,0 +1,1 @@
+"""What a promise is measured against: the same thing made by hand, with nothing around it."""

@@ -1,0 +1,67 @@
+"""The whole fleet at one moment, for monitoring: how many of what, and the newest sample of every machine."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import func, select, true
+
+from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import columns
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.lifecycle import ALLOCATION, NODE, SLOT, Lifecycle
+from gpuaas.model.sample import GpuUse, Sample
+
+
+@dataclass(frozen=True)
+class Measured:
+    name: str
+    org: str
+    project: str
+    node: str
+    sample: Sample
+
+
+TABLES = {NODE.name: t.nodes, SLOT.name: t.slots, ALLOCATION.name: t.allocations}
+
+
+def by_state(tx: Tx, lifecycle: Lifecycle) -> dict[str, int]:
+    """Without those that have ended: they only become more."""
+    state = TABLES[lifecycle.name].c.state
+    statement = select(state, func.count().label("many")).where(state.not_in(lifecycle.ends)).group_by(state)
+    return {row.state: row.many for row in tx.conn.execute(statement)}
+
+
+def nodes_heard(tx: Tx, after: datetime) -> int:
+    heard = (t.nodes.c.last_seen_at > after) & (t.nodes.c.state != "removed")
+    return int(tx.conn.execute(select(func.count()).select_from(t.nodes).where(heard)).scalar_one())
+
+
+def measured(tx: Tx, after: datetime) -> list[Measured]:
+    """Machines whose newest sample is younger than `after`."""
+    mine = (t.samples.c.allocation_id == t.allocations.c.id) & (t.samples.c.at > after)
+    last = select(t.samples).where(mine).order_by(t.samples.c.at.desc()).limit(1).lateral("newest")
+    statement = (
+        select(
+            *(last.c[column.name] for column in columns(t.samples, Sample)),
+            t.allocations.c.name.label("machine"),
+            t.orgs.c.slug.label("org"),
+            t.projects.c.slug.label("project"),
+            t.nodes.c.name.label("node"),
+        )
+        .select_from(t.allocations)
+        .join(t.orgs, t.orgs.c.id == t.allocations.c.org_id)
+        .join(t.projects, t.projects.c.id == t.allocations.c.project_id)
+        .join(t.nodes, t.nodes.c.id == t.allocations.c.node_id)
+        .join(last, true())
+        .where(t.allocations.c.state != "released")
+        .order_by(t.allocations.c.id)
+    )
+    return [_measured(dict(row._mapping)) for row in tx.conn.execute(statement)]
+
+
+def _measured(row: dict[str, Any]) -> Measured:
+    machine, org, project, node = (row.pop(name) for name in ("machine", "org", "project", "node"))
+    gpus = msgspec.convert(row.pop("gpus"), tuple[GpuUse, ...])
+    return Measured(machine, org, project, node, Sample(**row, gpus=gpus))
