@@ -86,7 +86,7 @@ MUTANTS = (
         CONTROL + "operations/drift.py",
         "for gpu in holding.dirty]",
         "for gpu in holding.dirty[:0]]",
-        775,
+        7466,
     ),
     Mutant(
         "a node that follows another store is not asked what it holds",
