@@ -181,10 +181,14 @@ def through_the_server(tenant: Tenant, by: Person, source: str) -> int:
         somebody = subprocess.Popen(words)
         with server.accept()[0] as connection:
             other = {stream: connection, connection: stream}
-            while somebody.poll() is None:
-                for each in select.select(list(other), [], [], 0.1)[0]:
-                    other[each].sendall(each.recv(65536))
-        return somebody.returncode
+            # Either may be gone before the other has said its last.
+            with suppress(ConnectionError):
+                while ready := select.select(list(other), [], [], 30)[0]:
+                    for each in ready:
+                        if not (data := each.recv(65536)):
+                            raise ConnectionResetError
+                        other[each].sendall(data)
+        return somebody.wait(30)
 
 
 def test_roots_word_about_who_came_is_not_taken(tenant: Launch) -> None:
