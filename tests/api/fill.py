@@ -204,6 +204,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "NewOrg": lambda world, *_: {**_named(), "admin": world.guest.id},
     "NewUser": lambda world, *_: {"email": f"u{next(_numbers)}@example.org", "name": "U"},
     "MemberRole": lambda world, *_: {"role": "editor"},
+    "ProjectNetwork": lambda world, *_: {"open": True},
     "NewOffer": _offer,
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
