@@ -173,13 +173,6 @@ MUTANTS = (
         6,
     ),
     Mutant(
-        "what a node deleted in a forgotten future is waited for",
-        CONTROL + "operations/observe.py",
-        '    elif allocation.state == "provisioning":\n',
-        '    elif allocation.state == "queued":\n',
-        8,
-    ),
-    Mutant(
         "who was on a machine that ended is there for ever",
         CONTROL + "link/logins.py",
         "        logins.machine_ended(tx, allocation, at, _why(fact.kind, fact.data))\n",
