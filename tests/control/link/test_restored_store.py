@@ -165,18 +165,3 @@ def test_a_queued_machine_that_the_node_has_deleted_before_is_launched_anew(clus
     agent.report(condition(again, "ready"))
     assert cluster.allocation(id).state == "active"
     assert cluster.operation(id).state == "succeeded"
-
-
-def test_what_a_node_deleted_in_a_forgotten_future_is_launched_anew(cluster: Cluster) -> None:
-    """It was queued in the copy, so nobody asked the node about it; deleted is deleted, and the submit is kept."""
-    agent = cluster.agent()
-    id = cluster.launch()
-    agent.pull()
-    first = agent.specs[id]
-    agent.report(condition(first, "gone"))
-    agent.pull()
-    again = agent.specs[id]
-    assert again.body is not None
-    assert (again.incarnation, again.body) == (first.incarnation + 1, first.body)
-    agent.report(condition(again, "ready", host_key="ssh-ed25519 x"))
-    assert cluster.allocation(id).state == "active"
