@@ -9,7 +9,7 @@ from gpuaas.control.store.embedded import Embedded
 from sim.base import Base, prepare
 from sim.run import run_seed
 
-SEEDS = int(os.environ.get("GPUAAS_SIM_SEEDS", "1000"))
+SEEDS = int(os.environ.get("GPUAAS_SIM_SEEDS", "500"))
 AT_ONCE = 20
 
 
