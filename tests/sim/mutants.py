@@ -184,7 +184,7 @@ MUTANTS = (
         NODE + "runner.py",
         "or specs.base > self.journal.revision:",
         "or specs.base < 0:",
-        4,
+        156,
     ),
     Mutant(
         "the agent reports gone what it could not take down",
