@@ -1,0 +1,8 @@
+"""The schema. What must never be true at once is refused here, by the database, not by code that remembers to check."""
+
+from gpuaas.control.store.tables.allocations import *
+from gpuaas.control.store.tables.base import *
+from gpuaas.control.store.tables.history import *
+from gpuaas.control.store.tables.identity import *
+from gpuaas.control.store.tables.nodes import *
+from gpuaas.control.store.tables.usage import *

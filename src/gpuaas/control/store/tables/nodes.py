@@ -1,0 +1,98 @@
+"""Nodes, their slots, and what is offered on them."""
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from gpuaas.control.store.tables.base import at, id_, metadata, one_of, ref
+from gpuaas.model import lifecycle
+
+join_tokens = Table(
+    "join_tokens",
+    metadata,
+    id_(),
+    Column("hash", LargeBinary, nullable=False, unique=True),
+    ref("org_id", "orgs", nullable=True),
+    Column("approve_slots", Boolean, nullable=False),
+    ref("created_by", "users"),
+    at("created_at"),
+    at("expires_at"),
+    at("used_at", nullable=True),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    id_(),
+    Column("name", Text, nullable=False),
+    ref("org_id", "orgs", nullable=True),
+    Column("public_key", Text, nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False, server_default=text("0")),
+    Column("revision", BigInteger, nullable=False, server_default=text("0")),
+    Column("synced_store_id", Text),
+    Column("approve_slots", Boolean, nullable=False),
+    Column("inventory", JSONB),
+    Column("agent_version", Text, nullable=False, server_default=text("''")),
+    at("created_at"),
+    at("last_seen_at", nullable=True),
+    one_of("state", lifecycle.NODE.states),
+    Index("uq_nodes_name_live", "name", unique=True, postgresql_where=text("state <> 'removed'")),
+)
+
+slots = Table(
+    "slots",
+    metadata,
+    id_(),
+    ref("node_id", "nodes"),
+    Column("name", Text, nullable=False),
+    Column("gpu_model", Text, nullable=False),
+    Column("gpus", ARRAY(Text), nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("numa", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False, server_default=text("''")),
+    at("created_at"),
+    one_of("state", lifecycle.SLOT.states),
+    Index("uq_slots_node_name_live", "node_id", "name", unique=True, postgresql_where=text("state <> 'retired'")),
+)
+
+# A GPU is in one slot at most; together with claims below: one live allocation per GPU (I1).
+slot_gpus = Table(
+    "slot_gpus",
+    metadata,
+    Column("gpu", Text, primary_key=True),
+    ref("slot_id", "slots"),
+)
+
+offers = Table(
+    "offers",
+    metadata,
+    id_(),
+    Column("slug", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("gpu_model", Text, nullable=False),
+    Column("gpu_count", Integer, nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("isolation", Text, nullable=False),
+    Column("realisations", ARRAY(Text), nullable=False),
+    Column("price_micros_per_hour", BigInteger, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    at("created_at"),
+    one_of("isolation", ("any", "dedicated_node")),
+    CheckConstraint("gpu_count >= 0 AND cpus > 0 AND memory_mib > 0", name="positive"),
+    CheckConstraint("realisations <@ ARRAY['baremetal', 'gpu_slice'] AND cardinality(realisations) > 0", name="known"),
+)

@@ -1,0 +1,7 @@
+"""The HTTP API: what comes in and what goes out. Unknown fields are refused, every number and text is bounded."""
+
+from gpuaas.wire.api.allocations import *
+from gpuaas.wire.api.base import *
+from gpuaas.wire.api.fleet import *
+from gpuaas.wire.api.history import *
+from gpuaas.wire.api.identity import *
