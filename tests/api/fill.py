@@ -124,7 +124,10 @@ def _owner(world: World, person: Person, variant: str) -> str:
 
 def _token(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
     def work(tx: Tx) -> str:
-        token, _ = tokens.insert_token(tx, _owner(world, person, variant), "t", ("*",), tx.now + timedelta(hours=1))
+        owner = _owner(world, person, variant)
+        if not identity.enabled(tx, owner):
+            return _ids.new("tk")
+        token, _ = tokens.insert_token(tx, owner, "t", ("*",), tx.now + timedelta(hours=1))
         assert variant != GONE or tokens.revoke(tx, token.user_id, token.id)
         return token.id
 
@@ -134,10 +137,11 @@ def _token(world: World, route: Route, person: Person, variant: str, place: Plac
 def _key(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
     def work(tx: Tx) -> str:
         owner = _owner(world, person, variant)
+        if not identity.enabled(tx, owner):
+            return _ids.new("sk")
         _, secret = tokens.insert_token(tx, owner, "t", ("*",), tx.now + timedelta(hours=1))
         caller = tokens.caller(tx, secret)
-        if caller is None:  # a disabled user
-            return _ids.new("sk")
+        assert caller is not None
         key = keys.add_key(tx, caller, f"k{next(_numbers)}", key_line())
         if variant == GONE:
             keys.remove_key(tx, caller, key.id)
@@ -147,8 +151,11 @@ def _key(world: World, route: Route, person: Person, variant: str, place: Place)
 
 
 def _user(world: World, place: Place | None, subject: str | None) -> str:
-    if place is not None:
-        world.store.transact(identity.set_member, place.project.id, world.guest.id, "viewer")
+    if place is None:  # for what an administrator does to somebody
+        email = f"u{next(_numbers)}@example.org"
+        world.newest = world.store.transact(identity.insert_user, email, "U", None, None)
+        return world.newest.id
+    world.store.transact(identity.set_member, place.project.id, world.guest.id, "viewer")
     return world.guest.id
 
 
@@ -203,6 +210,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "NewProject": lambda world, *_: _named(),
     "NewOrg": lambda world, *_: {**_named(), "admin": world.guest.id},
     "NewUser": lambda world, *_: {"email": f"u{next(_numbers)}@example.org", "name": "U"},
+    "DisableUser": lambda world, *_: {"confirm": world.newest.email, "reason": "a test"},
     "MemberRole": lambda world, *_: {"role": "editor"},
     "ProjectNetwork": lambda world, *_: {"open": True},
     "NewOffer": _offer,

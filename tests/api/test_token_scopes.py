@@ -8,20 +8,26 @@ from sqlalchemy import text
 
 from api.fill import OWN, ask, fill
 from api.routes import Route, routes
-from api.world import Person, World
+from api.world import DAY, Person, World
 from control.fleet import join_token
+from gpuaas.control.store import tokens
+from gpuaas.control.store.transaction import Tx
 from gpuaas.model.permission import PERMISSIONS, scope_allows
 
 SCOPES = ("*", "read", "allocation.*", "node.*", "allocation.launch", "token.read", "event.read")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def almighty(world: World) -> Person:
-    """May do everything, so that only the scope of a token can stand in the way."""
+    """May do everything, so that only the scope of a token can stand in the way. One route ends all other tokens."""
     person = world.people["tenant_admin"]
     promote = text("UPDATE users SET platform_role = 'platform_admin' WHERE id = :id")
-    world.store.transact(lambda tx: tx.conn.execute(promote, {"id": person.id}))
-    return person
+
+    def work(tx: Tx) -> str:
+        tx.conn.execute(promote, {"id": person.id})
+        return tokens.insert_token(tx, person.id, "test", ("*",), tx.now + DAY)[1]
+
+    return replace(person, secret=world.store.transact(work))
 
 
 def mint(http: httpx.Client, person: Person, *scopes: str) -> Person:

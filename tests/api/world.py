@@ -88,6 +88,7 @@ class World:
         self.store = store
         self.root = bootstrap(database_url, email="root@example.org", password="correct horse", org="home", project="x")
         self.people: dict[str, Person] = {}
+        self.newest: Any = None  # the user whom a request was made for last
         store.transact(self._people)
         self.agent = self._agent("node-1", None, gpus=64)
         self.pool = self._agent("node-2", "globex", gpus=1)

@@ -1,6 +1,5 @@
 """`gpuaas admin`: users, organisations, offers, audit."""
 
-import sys
 from collections import deque
 
 import click
@@ -8,6 +7,7 @@ import click
 from gpuaas.cli import exits, output, units
 from gpuaas.cli.command import Group
 from gpuaas.cli.session import Session
+from gpuaas.cli.users import user
 
 
 @click.group(cls=Group)
@@ -15,40 +15,7 @@ def admin() -> None:
     """For administrators: users, organisations, offers, audit."""
 
 
-@admin.group()
-def user() -> None:
-    """Users."""
-
-
-@user.command("create")
-@click.argument("email")
-@click.option("--name", metavar="TEXT", help="For people; the address when left out.")
-@click.option("--password-stdin", is_flag=True, help="Read the first password from stdin; otherwise they have none.")
-@click.option("--platform-role", type=click.Choice(["platform_admin", "platform_ops"]), help="For operators only.")
-@click.pass_obj
-def create_user(
-    session: Session, email: str, name: str | None, password_stdin: bool, platform_role: str | None
-) -> None:
-    """Make a user."""
-    password = sys.stdin.readline().rstrip("\r\n") if password_stdin else None
-    made = session.client().users.create(email, name or email, password=password, platform_role=platform_role)
-    if session.json:
-        output.json(made)
-    else:
-        output.echo(output.safe(f"Made {made.email} ({made.id})."))
-
-
-@user.command("ls")
-@click.pass_obj
-def list_users(session: Session) -> None:
-    """List all users."""
-    found = list(session.client().users.list())
-    if session.json:
-        return output.json_page(found)
-    rows = [
-        (item.email, item.name, item.platform_role, "disabled" if item.disabled_at else "", item.id) for item in found
-    ]
-    return output.table(("EMAIL", "NAME", "PLATFORM ROLE", "", "ID"), rows)
+admin.add_command(user)
 
 
 @admin.group()

@@ -43,11 +43,13 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "whoami": Lazy("account:whoami", "Who you are, and what you can see."),
         "key": Lazy("keys:key", "Your SSH public keys."),
         "token": Lazy("tokens:token", "Your API tokens."),
+        "session": Lazy("sessions:session", "Where you are signed in."),
         "project": Lazy("projects:project", "Projects."),
         "member": Lazy("members:member", "Who works in a project."),
     },
     "Operators": {
         "node": Lazy("nodes:node", "The fleet: nodes and their slots."),
+        "user": Lazy("users:user", "Users: make, disable, enable."),
         "admin": Lazy("admin:admin", "Users, organisations, offers, audit."),
     },
     "This machine": {

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+PASSWORD, OIDC, API = "password", "oidc", "api"
+TOKEN_KINDS = (PASSWORD, OIDC, API)  # how somebody came by it: two kinds of logging in, or made on purpose
+
 
 @dataclass(frozen=True)
 class Org:
@@ -51,6 +54,8 @@ class Token:
     expires_at: datetime
     revoked_at: datetime | None
     last_used_at: datetime | None
+    kind: str = API
+    source: str = ""  # the address that it was asked for from
 
 
 @dataclass(frozen=True)

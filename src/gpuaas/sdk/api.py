@@ -44,6 +44,10 @@ class Api:
     def delete(self, path: str) -> None:
         self.transport.call("DELETE", path)
 
+    def delete_for(self, path: str, as_: type[T]) -> T:
+        """Where the answer says what was ended."""
+        return _decoded(self.transport.call("DELETE", path), as_)
+
     def pages(self, path: str, as_: type[Page[T]], query: Query | None = None) -> Iterator[T]:
         """Every item of every page; the next page is asked for when its first item is."""
         cursor: str | None = None

@@ -1,9 +1,8 @@
-"""Orgs, projects, users and members."""
+"""Orgs, projects and members."""
 
 from dataclasses import replace
 
 from gpuaas.control.app import access
-from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.operations import access as machine_access
 from gpuaas.control.store import allocations, identity, keys
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
@@ -19,11 +18,6 @@ def whoami(tx: Tx, caller: Caller) -> tuple[User, list[tuple[Org, str]], list[tu
     return user, identity.orgs_of(tx, caller.user_id), identity.visible_projects(tx, caller.user_id)
 
 
-def create_user(tx: Tx, caller: Caller, email: str, name: str, password: str | None, platform_role: str | None) -> User:
-    access.on_platform(tx, caller, "user.write")
-    return add_user(tx, email, name, hash_password(password) if password else None, platform_role)
-
-
 def add_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User:
     user = identity.insert_user(tx, email, name, password_hash, platform_role)
     if user is None:
@@ -31,11 +25,6 @@ def add_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_
     org_id = identity.platform_org_id(tx)
     tx.audit("user.create", org_id=org_id, kind="user", id=user.id, email=user.email, platform_role=platform_role)
     return user
-
-
-def list_users(tx: Tx, caller: Caller, after: str, limit: int) -> list[User]:
-    access.on_platform(tx, caller, "user.read")
-    return identity.users(tx, after, limit)
 
 
 def create_org(tx: Tx, caller: Caller, slug: str, name: str, admin: str) -> Org:

@@ -9,7 +9,7 @@ from gpuaas.control.app import access
 from gpuaas.control.store import identity, tokens
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid, not_found
-from gpuaas.model.identity import Caller, Token, User
+from gpuaas.model.identity import PASSWORD, Caller, Token, User
 from gpuaas.model.permission import is_scope, scope_allows
 
 LOGIN_LIFETIME = timedelta(hours=12)
@@ -44,11 +44,13 @@ def password_of(tx: Tx, email: str) -> tuple[User, str | None] | None:
     return identity.password_hash(tx, email)
 
 
-def login(tx: Tx, user: User) -> tuple[Token, str]:
+def login(tx: Tx, user: User, source: str, kind: str = PASSWORD) -> tuple[Token, str]:
     tx.authorized.add("login")
-    token, secret = tokens.insert_token(tx, user.id, "login", ("*",), tx.now + LOGIN_LIFETIME)
+    until = tx.now + LOGIN_LIFETIME
+    token, secret = tokens.insert_token(tx, user.id, "login", ("*",), until, kind=kind, source=source)
     tx.actor = user.id
-    tx.audit("session.login", org_id=identity.platform_org_id(tx), kind="user", id=user.id, token=token.id)
+    org_id = identity.platform_org_id(tx)
+    tx.audit("session.login", org_id=org_id, kind="user", id=user.id, token=token.id, by=kind, source=source)
     return token, secret
 
 
@@ -64,7 +66,9 @@ def authenticate(tx: Tx, secret: str) -> Caller:
     return caller
 
 
-def create_token(tx: Tx, caller: Caller, name: str, scopes: list[str], lifetime_seconds: int) -> tuple[Token, str]:
+def create_token(
+    tx: Tx, caller: Caller, name: str, scopes: list[str], lifetime_seconds: int, source: str = ""
+) -> tuple[Token, str]:
     """A token is never wider than the one it is made with."""
     access.signed_in(tx, caller, "token.write")
     for scope in scopes:
@@ -73,7 +77,7 @@ def create_token(tx: Tx, caller: Caller, name: str, scopes: list[str], lifetime_
         if "*" not in caller.scopes and not _narrower(scope, caller.scopes):
             raise Problem("token_scope", 403, f"This token cannot pass on {scope!r}.", "Log in and make it there.")
     token, secret = tokens.insert_token(
-        tx, caller.user_id, name, tuple(scopes), tx.now + timedelta(seconds=lifetime_seconds)
+        tx, caller.user_id, name, tuple(scopes), tx.now + timedelta(seconds=lifetime_seconds), source=source
     )
     org_id = identity.platform_org_id(tx)
     tx.audit("token.create", org_id=org_id, kind="token", id=token.id, name=name, scopes=scopes)
@@ -94,3 +98,12 @@ def revoke_token(tx: Tx, caller: Caller, token_id: str) -> None:
     if not tokens.revoke(tx, caller.user_id, token_id):
         raise not_found("token", token_id)
     tx.audit("token.revoke", org_id=identity.platform_org_id(tx), kind="token", id=token_id)
+
+
+def end_others(tx: Tx, caller: Caller) -> int:
+    """Every other login and token of one's own."""
+    access.signed_in(tx, caller, "token.write")
+    ended = tokens.revoke_all(tx, caller.user_id, but=caller.token_id)
+    org_id = identity.platform_org_id(tx)
+    tx.audit("token.revoke_others", org_id=org_id, kind="user", id=caller.user_id, ended=ended)
+    return ended

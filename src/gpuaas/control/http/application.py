@@ -18,7 +18,17 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
-from gpuaas.control.http import allocations, history, identity, machine_access, metrics, nodes, openapi, prometheus
+from gpuaas.control.http import (
+    allocations,
+    history,
+    identity,
+    machine_access,
+    metrics,
+    nodes,
+    openapi,
+    prometheus,
+    users,
+)
 from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.http.streams import routes as streams
@@ -92,7 +102,7 @@ def build(
     advertise_url: str = "",
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
-    routes = [*identity.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
+    routes = [*identity.ROUTES, *users.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,

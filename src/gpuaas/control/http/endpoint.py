@@ -118,6 +118,11 @@ def signed_in(tx: Tx, request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
     return caller
 
 
+def address_of(request: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """Where the caller comes from, as far as the connection (or a trusted proxy) says."""
+    return request.client.host if request.client else ""
+
+
 def bearer(request: ASGIConnection[Any, Any, Any, Any]) -> str:
     """What stands for the caller; empty when there is nothing of the kind."""
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")

@@ -1,13 +1,13 @@
-"""Routes: log in, who am I, tokens, keys, projects, members, users, orgs."""
+"""Routes: log in, who am I, tokens, keys, projects, members, orgs."""
 
 from typing import Any
 
 from litestar import Response, delete, get, post, put
 
 from gpuaas.control.app import identity, keys, sessions
-from gpuaas.control.http import pages, views
-from gpuaas.control.http.endpoint import Req, Result, correlation_of, mutate, public, read, store_of
-from gpuaas.control.http.params import Cursor, Limit, Name
+from gpuaas.control.http import views
+from gpuaas.control.http.endpoint import Req, Result, address_of, correlation_of, mutate, public, read, store_of
+from gpuaas.control.http.params import Name
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
 from gpuaas.wire import api
@@ -19,7 +19,7 @@ def login(request: Req, data: api.Login) -> Response[api.IssuedToken]:
     user = sessions.check_password(found, data.password)
 
     def work(tx: Tx) -> Result:
-        token, secret = sessions.login(tx, user)
+        token, secret = sessions.login(tx, user, address_of(request))
         return Result(api.IssuedToken(views.token(token), secret))
 
     return public(request, work)
@@ -40,17 +40,20 @@ def whoami(request: Req) -> Response[api.Whoami]:
     return read(request, work)
 
 
-@get("/tokens", opt={"action": "token.read"}, sync_to_thread=True, summary="Your valid tokens")
+@get("/tokens", opt={"action": "token.read"}, sync_to_thread=True, summary="Your valid tokens and logins")
 def list_tokens(request: Req) -> Response[api.TokenPage]:
-    return read(
-        request, lambda tx, caller: api.TokenPage([views.token(t) for t in sessions.list_tokens(tx, caller)], None)
-    )
+    def work(tx: Tx, caller: Caller) -> api.TokenPage:
+        return api.TokenPage([views.token(item, caller.token_id) for item in sessions.list_tokens(tx, caller)], None)
+
+    return read(request, work)
 
 
 @post("/tokens", opt={"action": "token.write"}, sync_to_thread=True, summary="Make a token; its secret is shown once")
 def create_token(request: Req, data: api.NewToken) -> Response[api.IssuedToken]:
+    source = address_of(request)
+
     def work(tx: Tx, caller: Caller) -> Result:
-        token, secret = sessions.create_token(tx, caller, data.name, data.scopes, data.lifetime_seconds)
+        token, secret = sessions.create_token(tx, caller, data.name, data.scopes, data.lifetime_seconds, source)
         return Result(api.IssuedToken(views.token(token), secret), 201, secret=True)
 
     return mutate(request, work, data)
@@ -63,6 +66,17 @@ def revoke_token(request: Req, token: Name) -> Response[None]:
         return Result(None, 204)
 
     return mutate(request, work)
+
+
+@delete(
+    "/tokens",
+    opt={"action": "token.write"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="End every other login and token of yours",
+)
+def revoke_others(request: Req) -> Response[api.Ended]:
+    return mutate(request, lambda tx, caller: Result(api.Ended(sessions.end_others(tx, caller))))
 
 
 @get("/keys", opt={"action": "key.read"}, sync_to_thread=True, summary="Your SSH public keys")
@@ -164,29 +178,6 @@ def remove_member(request: Req, project: Name, user: Name) -> Response[None]:
     return mutate(request, work)
 
 
-@get("/users", opt={"action": "user.read"}, sync_to_thread=True, summary="All users (operators)")
-def list_users(request: Req, limit: Limit = 100, cursor: Cursor = None) -> Response[api.UserPage]:
-    after = pages.word(cursor)
-
-    def work(tx: Tx, caller: Caller) -> api.UserPage:
-        items, more = pages.cut(identity.list_users(tx, caller, after, limit + 1), limit)
-        return api.UserPage([views.user(item) for item in items], pages.encode(items[-1].email) if more else None)
-
-    return read(request, work)
-
-
-@post("/users", opt={"action": "user.write"}, sync_to_thread=True, summary="Make a user (platform administrators)")
-def create_user(request: Req, data: api.NewUser) -> Response[api.UserView]:
-    return mutate(
-        request,
-        lambda tx, caller: Result(
-            views.user(identity.create_user(tx, caller, data.email, data.name, data.password, data.platform_role)),
-            201,
-        ),
-        data,
-    )
-
-
 @post("/orgs", opt={"action": "org.write"}, sync_to_thread=True, summary="Make an organisation")
 def create_org(request: Req, data: api.NewOrg) -> Response[api.OrgView]:
     return mutate(
@@ -204,6 +195,7 @@ ROUTES: list[Any] = [
     list_tokens,
     create_token,
     revoke_token,
+    revoke_others,
     list_keys,
     add_key,
     remove_key,
@@ -213,7 +205,5 @@ ROUTES: list[Any] = [
     set_network,
     set_member,
     remove_member,
-    list_users,
-    create_user,
     create_org,
 ]

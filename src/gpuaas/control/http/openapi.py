@@ -49,6 +49,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHnVv2FPZVxa8ma0xhuTcVqHdqUbKSAXcBhAXwdCTBNi",
     },
     "NewUser": {"email": "ada@example.org", "name": "Ada", "password": "correct horse battery"},
+    "DisableUser": {"confirm": "ada@example.org", "reason": "left the company"},
     "NewOrg": {"slug": "acme", "name": "Acme", "admin": "ada@example.org"},
     "NewProject": {"slug": "vision", "name": "Vision"},
     "MemberRole": {"role": "editor"},

@@ -34,9 +34,17 @@ def member(member: Member) -> api.MemberView:
     return api.MemberView(member.user_id, member.email, member.name, member.role)
 
 
-def token(token: Token) -> api.TokenView:
+def token(token: Token, current: str | None = None) -> api.TokenView:
     return api.TokenView(
-        token.id, token.name, list(token.scopes), token.created_at, token.expires_at, token.last_used_at
+        token.id,
+        token.name,
+        list(token.scopes),
+        token.created_at,
+        token.expires_at,
+        token.last_used_at,
+        token.kind,
+        token.source,
+        token.id == current,
     )
 
 

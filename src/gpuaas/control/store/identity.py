@@ -1,5 +1,6 @@
 """Orgs, projects, users, memberships."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import delete, select, update
@@ -10,7 +11,7 @@ from gpuaas.control.store.rows import columns, many, one
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
 from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Member, Org, Project, User
-from gpuaas.model.permission import TENANT_ADMIN
+from gpuaas.model.permission import PLATFORM_ADMIN, TENANT_ADMIN
 
 
 def platform_org_id(tx: Tx) -> str:
@@ -121,13 +122,17 @@ def remove_member(tx: Tx, project_id: str, user_id: str) -> bool:
 
 
 def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bool:
-    """By membership, or as tenant_admin of the org. `lock`: who takes them out waits, and then sees what was done."""
-    statement = select(t.memberships.c.role).where(
-        t.memberships.c.project_id == project.id, t.memberships.c.user_id == user_id
+    """By membership, or as tenant_admin of the org. `lock`: who takes them out or disables them waits, and then sees
+    what was done."""
+    statement = (
+        select(t.memberships.c.role)
+        .join(t.users, t.users.c.id == t.memberships.c.user_id)
+        .where(t.memberships.c.project_id == project.id, t.memberships.c.user_id == user_id)
+        .where(t.users.c.disabled_at.is_(None))
     )
-    if tx.conn.execute(statement.with_for_update(read=True, key_share=True) if lock else statement).first():
+    if tx.conn.execute(statement.with_for_update(read=True) if lock else statement).first():
         return True
-    return org_role(tx, project.org_id, user_id) == TENANT_ADMIN
+    return org_role(tx, project.org_id, user_id) == TENANT_ADMIN and enabled(tx, user_id, lock=lock)
 
 
 def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User | None:
@@ -149,6 +154,23 @@ def user(tx: Tx, name: str) -> User | None:
     by = t.users.c.id if is_id(name, "us") else t.users.c.email
     wanted = name if is_id(name, "us") else name.lower()
     return one(tx.conn, select(*columns(t.users, User)).where(by == wanted), User)
+
+
+def enabled(tx: Tx, user_id: str, *, lock: bool = False) -> bool:
+    """`lock`: who disables them waits, and then sees what was done."""
+    statement = select(t.users.c.id).where(t.users.c.id == user_id, t.users.c.disabled_at.is_(None))
+    return tx.conn.execute(statement.with_for_update(read=True) if lock else statement).first() is not None
+
+
+def set_disabled(tx: Tx, user_id: str, at: datetime | None) -> None:
+    """Waits for whoever makes a token or a machine for them; who comes later sees it."""
+    tx.conn.execute(update(t.users).where(t.users.c.id == user_id).values(disabled_at=at))
+
+
+def enabled_admins(tx: Tx) -> list[str]:
+    """The platform's administrators, locked: two of them do not disable each other at once."""
+    statement = select(t.users.c.id).where(t.users.c.platform_role == PLATFORM_ADMIN, t.users.c.disabled_at.is_(None))
+    return list(tx.conn.execute(statement.order_by(t.users.c.id).with_for_update(key_share=True)).scalars())
 
 
 def users(tx: Tx, after: str, limit: int) -> list[User]:

@@ -5,10 +5,12 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import insert, select, update
 
+from gpuaas.control.store import identity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.rows import columns, many
 from gpuaas.control.store.transaction import Tx
-from gpuaas.model.identity import Caller, Token
+from gpuaas.kit.errors import Stale
+from gpuaas.model.identity import API, Caller, Token
 
 USED_RESOLUTION = timedelta(minutes=1)  # `last_used_at` is written at most this often
 
@@ -17,10 +19,21 @@ def digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def insert_token(tx: Tx, user_id: str, name: str, scopes: tuple[str, ...], expires_at: datetime) -> tuple[Token, str]:
+def insert_token(
+    tx: Tx,
+    user_id: str,
+    name: str,
+    scopes: tuple[str, ...],
+    expires_at: datetime,
+    *,
+    kind: str = API,
+    source: str = "",
+) -> tuple[Token, str]:
     """The token and its secret, which is shown once and kept nowhere."""
+    if not identity.enabled(tx, user_id, lock=True):
+        raise Stale(f"{user_id} was disabled in this moment")
     secret = "gpt_" + tx.ids.secret()
-    token = Token(tx.ids.new("tk"), user_id, name, scopes, tx.now, expires_at, None, None)
+    token = Token(tx.ids.new("tk"), user_id, name, scopes, tx.now, expires_at, None, None, kind, source)
     tx.conn.execute(
         insert(t.tokens).values(
             id=token.id,
@@ -28,6 +41,8 @@ def insert_token(tx: Tx, user_id: str, name: str, scopes: tuple[str, ...], expir
             name=name,
             hash=digest(secret),
             scopes=list(scopes),
+            kind=kind,
+            source=source,
             created_at=tx.now,
             expires_at=expires_at,
         )
@@ -77,3 +92,16 @@ def revoke(tx: Tx, user_id: str, token_id: str) -> bool:
     )
     tx.wake(f"user:{user_id}")  # whoever follows a feed with it is cut off now
     return tx.conn.execute(statement).rowcount == 1
+
+
+def revoke_all(tx: Tx, user_id: str, *, but: str | None = None) -> int:
+    """Every token and login of a user; `but`: except this one."""
+    statement = (
+        update(t.tokens)
+        .where(t.tokens.c.user_id == user_id, t.tokens.c.revoked_at.is_(None), t.tokens.c.expires_at > tx.now)
+        .values(revoked_at=tx.now)
+    )
+    if but is not None:
+        statement = statement.where(t.tokens.c.id != but)
+    tx.wake(f"user:{user_id}")
+    return tx.conn.execute(statement).rowcount

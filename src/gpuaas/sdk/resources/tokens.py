@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gpuaas.sdk.api import Api, path
-from gpuaas.wire.api import IssuedToken, NewToken, TokenPage, TokenView
+from gpuaas.wire.api import Ended, IssuedToken, NewToken, TokenPage, TokenView
 
 
 class Tokens:
@@ -11,6 +11,7 @@ class Tokens:
         self._api = api
 
     def list(self) -> Iterator[TokenView]:
+        """Those that are valid, logins too; `current` marks the one that asks."""
         return self._api.pages(path("tokens"), TokenPage)
 
     def create(
@@ -21,3 +22,7 @@ class Tokens:
 
     def revoke(self, token_id: str) -> None:
         self._api.delete(path("tokens", token_id))
+
+    def revoke_others(self) -> int:
+        """Every login and token of yours but the one that asks. How many ended."""
+        return self._api.delete_for(path("tokens"), Ended).ended

@@ -5,3 +5,4 @@ from gpuaas.wire.api.base import *
 from gpuaas.wire.api.fleet import *
 from gpuaas.wire.api.history import *
 from gpuaas.wire.api.identity import *
+from gpuaas.wire.api.users import *

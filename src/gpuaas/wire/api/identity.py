@@ -6,13 +6,11 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from gpuaas.wire.api.base import (
-    END,
     TEXT,
     Email,
     In,
     KeyLine,
     Out,
-    Password,
     ProjectRole,
     Ref,
     Scope,
@@ -20,6 +18,7 @@ from gpuaas.wire.api.base import (
     Slug,
     Title,
 )
+from gpuaas.wire.api.users import UserView
 
 
 class Login(In, frozen=True):
@@ -40,6 +39,13 @@ class TokenView(Out, frozen=True):
     created_at: datetime
     expires_at: datetime
     last_used_at: datetime | None
+    kind: str = "api"  # password or oidc: a login; api: made on purpose
+    source: str = ""  # the address that it was asked for from
+    current: bool = False  # the one that asks
+
+
+class Ended(Out, frozen=True):
+    ended: int
 
 
 class IssuedToken(Out, frozen=True):
@@ -47,22 +53,6 @@ class IssuedToken(Out, frozen=True):
 
     token: TokenView
     secret: str
-
-
-class NewUser(In, frozen=True):
-    email: Email
-    name: Title
-    password: Password | None = None
-    platform_role: Annotated[str, Meta(pattern=r"^(platform_admin|platform_ops)" + END)] | None = None
-
-
-class UserView(Out, frozen=True):
-    id: str
-    email: str
-    name: str
-    platform_role: str | None
-    created_at: datetime
-    disabled_at: datetime | None
 
 
 class NewOrg(In, frozen=True):
@@ -151,9 +141,4 @@ class TokenPage(Out, frozen=True):
 
 class KeyPage(Out, frozen=True):
     items: list[KeyView]
-    next_cursor: str | None
-
-
-class UserPage(Out, frozen=True):
-    items: list[UserView]
     next_cursor: str | None

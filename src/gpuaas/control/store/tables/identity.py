@@ -19,6 +19,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from gpuaas.control.store.tables.base import at, id_, metadata, one_of, ref
 from gpuaas.model import permission
+from gpuaas.model.identity import TOKEN_KINDS
 
 orgs = Table(
     "orgs",
@@ -85,10 +86,13 @@ tokens = Table(
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),
     Column("scopes", ARRAY(Text), nullable=False),
+    Column("kind", Text, nullable=False, server_default=text("'api'")),
+    Column("source", Text, nullable=False, server_default=text("''")),
     at("created_at"),
     at("expires_at"),
     at("revoked_at", nullable=True),
     at("last_used_at", nullable=True),
+    one_of("kind", TOKEN_KINDS),
     Index("ix_tokens_user_id", "user_id"),
 )
 
