@@ -15,7 +15,7 @@ import httpx
 from api.routes import Route, schema
 from api.world import Person, Place, World, key_line
 from control.fleet import Agent, join_token
-from gpuaas.control.app import keys
+from gpuaas.control.app import keys, service_accounts
 from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.store import identity, tokens
 from gpuaas.control.store.transaction import Tx
@@ -159,6 +159,30 @@ def _user(world: World, place: Place | None, subject: str | None) -> str:
     return world.guest.id
 
 
+def _account(world: World, place: Place | None, subject: str | None) -> str:
+    if place is None:
+        return _ids.new("sa")
+    name = f"sa{next(_numbers)}"
+    world.newest = world.store.transact(service_accounts.add, place.project, name, "viewer")
+    return name
+
+
+def _account_token(world: World, place: Place | None, subject: str | None) -> str:
+    if place is None:
+        return _ids.new("tk")
+
+    def work(tx: Tx) -> str:
+        return tokens.insert_token(tx, world.newest.id, "t", ("*",), tx.now + timedelta(hours=1))[0].id
+
+    return world.store.transact(work)
+
+
+def _account_key(world: World, place: Place | None, subject: str | None) -> str:
+    if place is None:
+        return _ids.new("sk")
+    return world.store.transact(keys.register, world.newest.id, "k", key_line()).id
+
+
 def _slot(world: World, place: Place | None, subject: str | None) -> str:
     return world.quarantine(subject or "")
 
@@ -201,7 +225,13 @@ REFERENCES: dict[str, Callable[..., str | None]] = {
     "key": _key,
     "node": _node,
 }
-COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {"user": _user, "slot": _slot}
+COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
+    "user": _user,
+    "slot": _slot,
+    "account": _account,
+    "token": _account_token,
+    "key": _account_key,
+}
 BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
     "Login": _login,
     "Join": _join,
@@ -212,6 +242,8 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "NewUser": lambda world, *_: {"email": f"u{next(_numbers)}@example.org", "name": "U"},
     "DisableUser": lambda world, *_: {"confirm": world.newest.email, "reason": "a test"},
     "MemberRole": lambda world, *_: {"role": "editor"},
+    "NewServiceAccount": lambda world, *_: {"name": f"sa{next(_numbers)}", "role": "editor"},
+    "NewServiceToken": lambda world, *_: {"name": "made by a test", "scopes": ["read"]},
     "ProjectNetwork": lambda world, *_: {"open": True},
     "NewOffer": _offer,
     "Launch": _launch,

@@ -90,7 +90,7 @@ def whoami(session: Session) -> None:
         return output.json(me)
     output.fields(
         [
-            ("user", f"{me.user.email} ({me.user.name})"),
+            ("user" if me.user.kind == "person" else "service account", f"{me.user.email} ({me.user.name})"),
             ("id", me.user.id),
             ("server", session.server),
             ("platform role", me.user.platform_role),

@@ -45,6 +45,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "token": Lazy("tokens:token", "Your API tokens."),
         "session": Lazy("sessions:session", "Where you are signed in."),
         "project": Lazy("projects:project", "Projects."),
+        "service-account": Lazy("service_accounts:service_account", "Accounts for programs."),
         "member": Lazy("members:member", "Who works in a project."),
     },
     "Operators": {

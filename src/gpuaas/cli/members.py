@@ -22,8 +22,8 @@ def ls(session: Session, project: str | None) -> None:
     found = list(session.client().members.list(session.named_project(project)))
     if session.json:
         return output.json_page(found)
-    rows = [(item.email, item.name, item.role, item.user_id) for item in found]
-    return output.table(("EMAIL", "NAME", "ROLE", "ID"), rows, empty="No members.")
+    rows = [(item.email, item.name, item.role, item.kind, item.user_id) for item in found]
+    return output.table(("EMAIL", "NAME", "ROLE", "KIND", "ID"), rows, empty="No members.")
 
 
 @member.command()

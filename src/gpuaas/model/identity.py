@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+PERSON, SERVICE = "person", "service"
+USER_KINDS = (PERSON, SERVICE)
+SERVICE_DOMAIN = "service"  # ci@lab.acme.service: no address of a person ends like this
+
 PASSWORD, OIDC, API = "password", "oidc", "api"
 TOKEN_KINDS = (PASSWORD, OIDC, API)  # how somebody came by it: two kinds of logging in, or made on purpose
 
@@ -33,6 +37,8 @@ class User:
     platform_role: str | None
     created_at: datetime
     disabled_at: datetime | None
+    kind: str = PERSON
+    project_id: str | None = None  # of a service account: the only place where it has a role
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,7 @@ class Member:
     email: str
     name: str
     role: str
+    kind: str = PERSON
 
 
 @dataclass(frozen=True)
@@ -79,3 +86,4 @@ class Caller:
     platform_role: str | None
     token_id: str
     scopes: tuple[str, ...]
+    kind: str = PERSON

@@ -54,6 +54,8 @@ PERMISSIONS: dict[str, Permission] = {
     "project.network": LEADS,
     "member.read": ANY_MEMBER,
     "member.write": LEADS,
+    "service_account.read": ANY_MEMBER,
+    "service_account.write": LEADS,
     "project.create": _org(TENANT_ADMIN),
     "org.read": _org(TENANT_MEMBER, TENANT_ADMIN),
     "audit.read": _org(TENANT_ADMIN),

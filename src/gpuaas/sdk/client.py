@@ -17,6 +17,7 @@ from gpuaas.sdk.resources.offers import Offers
 from gpuaas.sdk.resources.operations import ENDED, Operations
 from gpuaas.sdk.resources.orgs import Orgs
 from gpuaas.sdk.resources.projects import Projects
+from gpuaas.sdk.resources.service_accounts import ServiceAccounts
 from gpuaas.sdk.resources.tokens import Tokens
 from gpuaas.sdk.resources.users import Users
 from gpuaas.sdk.retry import Retry
@@ -55,6 +56,7 @@ class Client:
         self.operations = Operations(api)
         self.orgs = Orgs(api)
         self.projects = Projects(api)
+        self.service_accounts = ServiceAccounts(api)
         self.tokens = Tokens(api)
         self.users = Users(api)
 

@@ -6,8 +6,8 @@ from gpuaas.control.app import access
 from gpuaas.control.operations import access as machine_access
 from gpuaas.control.store import allocations, identity, keys
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
-from gpuaas.kit.errors import conflict, not_found
-from gpuaas.model.identity import Caller, Member, Org, Project, User
+from gpuaas.kit.errors import conflict, invalid, not_found
+from gpuaas.model.identity import SERVICE, SERVICE_DOMAIN, Caller, Member, Org, Project, User
 from gpuaas.model.permission import TENANT_ADMIN, TENANT_MEMBER
 
 
@@ -19,6 +19,8 @@ def whoami(tx: Tx, caller: Caller) -> tuple[User, list[tuple[Org, str]], list[tu
 
 
 def add_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User:
+    if email.lower().endswith(f".{SERVICE_DOMAIN}"):
+        raise invalid("Addresses like this are those of service accounts.", "Give a person's own address.")
     user = identity.insert_user(tx, email, name, password_hash, platform_role)
     if user is None:
         raise conflict("user_exists", f"There is a user {email.lower()} already.")
@@ -30,7 +32,7 @@ def add_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_
 def create_org(tx: Tx, caller: Caller, slug: str, name: str, admin: str) -> Org:
     access.on_platform(tx, caller, "org.write")
     user = identity.user(tx, admin)
-    if user is None:
+    if user is None or user.disabled_at is not None or user.kind == SERVICE:
         raise not_found("user", admin)
     return add_org(tx, slug, name, user)
 
@@ -80,18 +82,20 @@ def list_members(tx: Tx, caller: Caller, project_name: str) -> list[Member]:
 def set_member(tx: Tx, caller: Caller, project_name: str, user_name: str, role: str) -> Member:
     project = access.in_project(tx, caller, "member.write", project_name)
     user = identity.user(tx, user_name)
-    if user is None or user.disabled_at is not None:
+    if user is None or user.disabled_at is not None or user.project_id not in (None, project.id):
         raise not_found("user", user_name)
     identity.set_member(tx, project.id, user.id, role)
-    if identity.org_role(tx, project.org_id, user.id) is None:
+    if user.kind != SERVICE and identity.org_role(tx, project.org_id, user.id) is None:
         identity.set_org_member(tx, project.org_id, user.id, TENANT_MEMBER)
     _record(tx, "member.set", project, user.id, role=role)
-    return Member(project.id, user.id, user.email, user.name, role)
+    return Member(project.id, user.id, user.email, user.name, role, user.kind)
 
 
 def remove_member(tx: Tx, caller: Caller, project_name: str, user_name: str) -> None:
     project = access.in_project(tx, caller, "member.write", project_name)
     user = identity.user(tx, user_name)
+    if user is not None and user.kind == SERVICE and user.project_id == project.id:
+        raise conflict("service_account", f"{user.email} is a service account of this project.", "Delete it instead.")
     if user is None or not identity.remove_member(tx, project.id, user.id):
         raise not_found("member", user_name)
     tx.wake(f"user:{user.id}")  # whoever follows something there is cut off now

@@ -9,7 +9,7 @@ from gpuaas.control.app import access
 from gpuaas.control.store import identity, tokens
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid, not_found
-from gpuaas.model.identity import PASSWORD, Caller, Token, User
+from gpuaas.model.identity import PASSWORD, SERVICE, Caller, Token, User
 from gpuaas.model.permission import is_scope, scope_allows
 
 LOGIN_LIFETIME = timedelta(hours=12)
@@ -71,17 +71,28 @@ def create_token(
 ) -> tuple[Token, str]:
     """A token is never wider than the one it is made with."""
     access.signed_in(tx, caller, "token.write")
-    for scope in scopes:
-        if not is_scope(scope):
-            raise invalid(f"There is no scope {scope!r}.", "Use '*', 'read', 'noun.*' or an action's name.")
-        if "*" not in caller.scopes and not _narrower(scope, caller.scopes):
-            raise Problem("token_scope", 403, f"This token cannot pass on {scope!r}.", "Log in and make it there.")
+    if caller.kind == SERVICE:  # or a leaked one would renew itself for ever
+        raise Problem(
+            "service_account",
+            403,
+            "A service account makes no tokens for itself.",
+            "An admin of its project does: `gpuaas service-account token create`.",
+        )
+    check_scopes(caller, scopes)
     token, secret = tokens.insert_token(
         tx, caller.user_id, name, tuple(scopes), tx.now + timedelta(seconds=lifetime_seconds), source=source
     )
     org_id = identity.platform_org_id(tx)
     tx.audit("token.create", org_id=org_id, kind="token", id=token.id, name=name, scopes=scopes)
     return token, secret
+
+
+def check_scopes(caller: Caller, scopes: list[str]) -> None:
+    for scope in scopes:
+        if not is_scope(scope):
+            raise invalid(f"There is no scope {scope!r}.", "Use '*', 'read', 'noun.*' or an action's name.")
+        if "*" not in caller.scopes and not _narrower(scope, caller.scopes):
+            raise Problem("token_scope", 403, f"This token cannot pass on {scope!r}.", "Log in and make it there.")
 
 
 def _narrower(scope: str, held: tuple[str, ...]) -> bool:

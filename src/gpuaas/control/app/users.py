@@ -9,7 +9,7 @@ from gpuaas.control.operations import access as machine_access
 from gpuaas.control.store import allocations, identity, keys, tokens
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import conflict, invalid, not_found
-from gpuaas.model.identity import Caller, Token, User
+from gpuaas.model.identity import SERVICE, Caller, Token, User
 
 
 def create_user(tx: Tx, caller: Caller, email: str, name: str, password: str | None, platform_role: str | None) -> User:
@@ -57,6 +57,8 @@ def enable(tx: Tx, caller: Caller, name: str) -> User:
     """They may log in again. What ended stays ended: tokens are made, and keys put on machines, anew."""
     access.on_platform(tx, caller, "user.write")
     user = _found(tx, name)
+    if user.kind == SERVICE and not identity.member_role(tx, user.project_id or "", user.id):
+        raise conflict("deleted", "This service account was deleted.", "Make a new one in its project.")
     identity.set_disabled(tx, user.id, None)
     _record(tx, "user.enable", user)
     return _found(tx, user.id)

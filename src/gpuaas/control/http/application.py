@@ -27,6 +27,7 @@ from gpuaas.control.http import (
     nodes,
     openapi,
     prometheus,
+    service_accounts,
     users,
 )
 from gpuaas.control.http.body import StrictRequest
@@ -102,7 +103,7 @@ def build(
     advertise_url: str = "",
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
-    routes = [*identity.ROUTES, *users.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
+    routes = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,

@@ -54,6 +54,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "NewProject": {"slug": "vision", "name": "Vision"},
     "MemberRole": {"role": "editor"},
     "ProjectNetwork": {"open": True},
+    "NewServiceAccount": {"name": "ci", "role": "editor"},
+    "NewServiceToken": {"name": "pipeline", "scopes": ["allocation.*"], "lifetime_seconds": 2592000},
     "NewOffer": {
         "slug": "h100-1",
         "name": "One H100",

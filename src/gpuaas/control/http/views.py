@@ -17,7 +17,9 @@ LOGIN_USER = "gpu"
 
 
 def user(user: User) -> api.UserView:
-    return api.UserView(user.id, user.email, user.name, user.platform_role, user.created_at, user.disabled_at)
+    return api.UserView(
+        user.id, user.email, user.name, user.platform_role, user.created_at, user.disabled_at, user.kind
+    )
 
 
 def org(org: Org, role: str | None) -> api.OrgView:
@@ -31,7 +33,19 @@ def project(project: Project, role: str | None) -> api.ProjectView:
 
 
 def member(member: Member) -> api.MemberView:
-    return api.MemberView(member.user_id, member.email, member.name, member.role)
+    return api.MemberView(member.user_id, member.email, member.name, member.role, member.kind)
+
+
+def service_account(account: User, role: str) -> api.ServiceAccountView:
+    return api.ServiceAccountView(
+        account.id,
+        account.project_id or "",
+        account.name,
+        account.email,
+        role,
+        account.created_at,
+        account.disabled_at,
+    )
 
 
 def token(token: Token, current: str | None = None) -> api.TokenView:

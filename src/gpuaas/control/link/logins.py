@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 from gpuaas.control.store import identity, logins
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.ids import is_id
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import User
 from gpuaas.wire.node import Fact
@@ -53,7 +52,7 @@ def _opened(tx: Tx, allocation: Allocation, session: str, at: datetime, user: Us
 
 
 def _user(tx: Tx, id: str) -> User | None:
-    return identity.user(tx, id) if is_id(id, "us") else None
+    return identity.user(tx, id) if identity.is_user_id(id) else None
 
 
 def _why(kind: str, data: Data) -> str:

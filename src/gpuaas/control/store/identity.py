@@ -100,7 +100,12 @@ def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
 def members(tx: Tx, project_id: str) -> list[Member]:
     statement = (
         select(
-            t.memberships.c.project_id, t.memberships.c.user_id, t.users.c.email, t.users.c.name, t.memberships.c.role
+            t.memberships.c.project_id,
+            t.memberships.c.user_id,
+            t.users.c.email,
+            t.users.c.name,
+            t.memberships.c.role,
+            t.users.c.kind,
         )
         .join(t.users, t.users.c.id == t.memberships.c.user_id)
         .where(t.memberships.c.project_id == project_id)
@@ -119,6 +124,13 @@ def remove_member(tx: Tx, project_id: str, user_id: str) -> bool:
         t.memberships.c.project_id == project_id, t.memberships.c.user_id == user_id
     )
     return tx.conn.execute(statement).rowcount == 1
+
+
+def member_role(tx: Tx, project_id: str, user_id: str) -> str | None:
+    statement = select(t.memberships.c.role).where(
+        t.memberships.c.project_id == project_id, t.memberships.c.user_id == user_id
+    )
+    return tx.conn.execute(statement).scalar_one_or_none()
 
 
 def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bool:
@@ -149,10 +161,15 @@ def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platfo
     return User(**row, disabled_at=None) if made else None
 
 
+def is_user_id(text: str) -> bool:
+    """Of a person, or of a service account."""
+    return is_id(text, "us") or is_id(text, "sa")
+
+
 def user(tx: Tx, name: str) -> User | None:
     """By id or by address."""
-    by = t.users.c.id if is_id(name, "us") else t.users.c.email
-    wanted = name if is_id(name, "us") else name.lower()
+    by = t.users.c.id if is_user_id(name) else t.users.c.email
+    wanted = name if is_user_id(name) else name.lower()
     return one(tx.conn, select(*columns(t.users, User)).where(by == wanted), User)
 
 

@@ -61,6 +61,7 @@ def caller(tx: Tx, secret: str) -> Caller | None:
             t.users.c.email,
             t.users.c.name,
             t.users.c.platform_role,
+            t.users.c.kind,
         )
         .join(t.users, t.users.c.id == t.tokens.c.user_id)
         .where(
@@ -74,7 +75,7 @@ def caller(tx: Tx, secret: str) -> Caller | None:
         return None
     if row.last_used_at is None or tx.now - row.last_used_at > USED_RESOLUTION:
         tx.conn.execute(update(t.tokens).where(t.tokens.c.id == row.id).values(last_used_at=tx.now))
-    return Caller(row.user_id, row.email, row.name, row.platform_role, row.id, tuple(row.scopes))
+    return Caller(row.user_id, row.email, row.name, row.platform_role, row.id, tuple(row.scopes), row.kind)
 
 
 def tokens(tx: Tx, user_id: str) -> list[Token]:

@@ -100,6 +100,7 @@ class MemberView(Out, frozen=True):
     email: str
     name: str
     role: str
+    kind: str = "person"  # or service: a service account
 
 
 class NewKey(In, frozen=True):

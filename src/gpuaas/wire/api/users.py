@@ -22,6 +22,7 @@ class UserView(Out, frozen=True):
     platform_role: str | None
     created_at: datetime
     disabled_at: datetime | None
+    kind: str = "person"  # or service: a service account
 
 
 class DisableUser(In, frozen=True):

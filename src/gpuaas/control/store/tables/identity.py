@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from gpuaas.control.store.tables.base import at, id_, metadata, one_of, ref
 from gpuaas.model import permission
-from gpuaas.model.identity import TOKEN_KINDS
+from gpuaas.model.identity import TOKEN_KINDS, USER_KINDS
 
 orgs = Table(
     "orgs",
@@ -55,8 +55,16 @@ users = Table(
     Column("platform_role", Text),
     at("created_at"),
     at("disabled_at", nullable=True),
+    Column("kind", Text, nullable=False, server_default=text("'person'")),
+    ref("project_id", "projects", nullable=True),
     CheckConstraint("email = lower(email)", name="email_lower"),
     one_of("platform_role", permission.PLATFORM_ROLES),
+    one_of("kind", USER_KINDS),
+    CheckConstraint("(kind = 'service') = (project_id IS NOT NULL)", name="service_in_a_project"),
+    CheckConstraint(
+        "kind = 'person' OR (password_hash IS NULL AND platform_role IS NULL)", name="service_never_logs_in"
+    ),
+    Index("ix_users_project_id", "project_id", postgresql_where=text("project_id IS NOT NULL")),
 )
 
 org_members = Table(
