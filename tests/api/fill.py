@@ -25,7 +25,7 @@ OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "g
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
 NOT_A_NAME = "no such"
 PASSWORD = "correct horse battery"
-HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step"}
+HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step", "from", "to", "by"}
 SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node")
 
 _numbers = count()
@@ -231,6 +231,7 @@ COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "account": _account,
     "token": _account_token,
     "key": _account_key,
+    "month": lambda *_: "2030-01",
 }
 BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
     "Login": _login,
@@ -250,6 +251,9 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
     "Confirm": _confirm,
     "MachineKeys": lambda world, *_: {"keys": ["laptop"]},
+    "NewPriceBook": lambda world, *_: {"offers": {"h100-1": 1}},
+    "NewCorrection": lambda world, *_: {"usage": world.used(), "reason": "a test"},
+    "NewBudget": lambda world, *_: {"amount_micros": 1_000_000},
     "NewJoinToken": lambda world, *_: {"approve_slots": True},
     "ApproveSlots": lambda world, *_: {},
 }

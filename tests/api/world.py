@@ -203,6 +203,16 @@ class World:
         newest = text("SELECT id FROM operations WHERE allocation_id = :id ORDER BY created_at DESC LIMIT 1")
         return str(self.store.transact(lambda tx: tx.conn.execute(newest, {"id": allocation_id}).scalar_one()))
 
+    def used(self) -> str:
+        """The id of an hour that was counted and can be corrected."""
+        made = text(
+            "INSERT INTO usage (id, org_id, project_id, resource_id, component, shape, started_at, ended_at)"
+            " SELECT :id, a.org_id, a.project_id, a.id, 'test', a.offer_id, now() - interval '1 hour', now()"
+            " FROM allocations a WHERE a.id = :of RETURNING id"
+        )
+        values = {"id": self.store.ids.new("ug"), "of": self.own.allocations["active"]}
+        return str(self.store.transact(lambda tx: tx.conn.execute(made, values).scalar_one()))
+
     def quarantine(self, node_id: str) -> str:
         """The name of a slot of the node, which can be returned if the node is one of ours."""
 

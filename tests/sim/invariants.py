@@ -4,6 +4,7 @@
 """
 
 from collections import defaultdict
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -36,6 +37,9 @@ class Watch:
         self.previous: dict[str, str] = {}
         self.specs: dict[tuple[str, str], tuple[int, int, bool]] = {}
         self.observed: dict[str, int] = {}
+        self.costing: dict[str, datetime] = {}  # since when, by what the timeline says
+        self.cost: dict[str, timedelta] = {}
+        self.stopped: dict[str, datetime] = {}
 
     def check(self) -> None:
         with self.world.monitor.transaction(), self.world.monitor.cursor(row_factory=dict_row) as cursor:
@@ -63,6 +67,7 @@ class Watch:
             self.seen[project] = seq
             if event["type"].startswith("allocation."):
                 self._transition(event["object_id"], event["data"]["was"], event["data"]["state"])
+                self._costs(event)
         for id, row in rows.items():
             expect(
                 self.state.get(id) == row["state"],
@@ -79,6 +84,17 @@ class Watch:
             self.previous[id] = was
         self.state[id] = state
 
+    def _costs(self, event: Row) -> None:
+        """What the ledger must say, told from the timeline alone."""
+        id, data, at = event["object_id"], event["data"], event["at"]
+        before, after = data["was"] in COSTING, data["state"] in COSTING
+        if after and not before:
+            self.costing[id] = max(at, self.stopped.get(id, at))
+        elif before and not after:
+            begun = self.costing.pop(id)
+            self.stopped[id] = max(begun, datetime.fromisoformat(data["since"]) if "since" in data else at)
+            self.cost[id] = self.cost.get(id, timedelta()) + self.stopped[id] - begun
+
     def _one_holder(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
         """I1, I15: a GPU works for one allocation, which holds its slot; nothing of the last one is left on it."""
         held: dict[str, list[str]] = defaultdict(list)
@@ -91,10 +107,20 @@ class Watch:
             expect(len(holders) == 1, f"I1: {gpu} is held by {holders}")
         for agent in self.world.agents:
             expect(not agent.host.state.leaks, f"I15: a GPU was passed on unscrubbed: {agent.host.state.leaks}")
+            working: dict[str, list[str]] = defaultdict(list)
             for id, box in agent.host.state.containers.items():
-                if box.running and id in rows:
-                    for gpu in box.gpus:
-                        expect(held.get(gpu) == [id], f"I1: {id} runs on {gpu}, which is held by {held.get(gpu)}")
+                # A node carries out what it was told before a restore, which the older database does not remember: to
+                # it the machine is queued or unknown, and nothing is placed there until the node has said what it has.
+                placed = id in rows and rows[id]["node_id"] == agent.journal.node_id
+                for gpu in box.gpus if box.running else ():
+                    working[gpu].append(id)
+                    forgotten = self.world.restored > 0 and gpu not in held
+                    expect(
+                        not placed or forgotten or held.get(gpu) == [id],
+                        f"I1: {id} runs on {gpu}, which is held by {held.get(gpu)}",
+                    )
+            for gpu, ids in working.items():
+                expect(len(ids) == 1, f"I1: {gpu} works for {ids}")
 
     def _submits(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
         """I2: an acknowledged submit is never lost."""
@@ -120,7 +146,8 @@ class Watch:
         """I6: open exactly while it costs, and never two at once."""
         ended: dict[str, Any] = {}
         running = set()
-        for interval in cursor.execute("SELECT * FROM usage ORDER BY resource_id, started_at, ended_at").fetchall():
+        ledger = cursor.execute("SELECT * FROM usage ORDER BY resource_id, started_at, ended_at").fetchall()
+        for interval in ledger:
             id = interval["resource_id"]
             expect(id not in running, f"I6: {id} is counted twice")
             expect(id not in ended or ended[id] <= interval["started_at"], f"I6: intervals of {id} overlap")
@@ -130,6 +157,51 @@ class Watch:
                 ended[id] = interval["ended_at"]
         costing = {id for id, row in rows.items() if row["state"] in COSTING}
         expect(running == costing, f"I6: counted {sorted(running)}, costing {sorted(costing)}")
+        self._exact(ledger)
+        self._conserved(ledger, rows)
+        self._lost_stop_when_last_heard(cursor, ledger, rows)
+
+    def _exact(self, ledger: list[Row]) -> None:
+        """I6: to the microsecond what the timeline says."""
+        counted: dict[str, timedelta] = {}
+        for interval in ledger:
+            id = interval["resource_id"]
+            if interval["ended_at"] is None:
+                expect(
+                    interval["started_at"] == self.costing.get(id),
+                    f"I6: {id} is counted since {interval['started_at']}, costs since {self.costing.get(id)}",
+                )
+            else:
+                counted[id] = counted.get(id, timedelta()) + interval["ended_at"] - interval["started_at"]
+        expect(counted == self.cost, f"I6: counted {counted}, the timeline says {self.cost}")
+
+    def _conserved(self, ledger: list[Row], rows: dict[str, Row]) -> None:
+        """A GPU is paid for once at a time, by whoever holds it, and as often as there are GPUs in what was sold."""
+        now, ends = self.world.clock.now(), dict[str, datetime]()
+        for interval in sorted(ledger, key=lambda row: (row["started_at"], row["ended_at"] or now)):
+            end = interval["ended_at"] or now
+            expect(end <= now, f"I6: {interval['resource_id']} is counted until {end}, in the future")
+            sold = interval["terms"]["gpu_count"]
+            expect(len(interval["gpus"]) == sold, f"I6: {sold} GPUs were sold, counted are {interval['gpus']}")
+            for gpu in interval["gpus"]:
+                expect(
+                    ends.get(gpu, interval["started_at"]) <= interval["started_at"],
+                    f"I6: {gpu} is paid for twice at {interval['started_at']}",
+                )
+                ends[gpu] = end
+
+    def _lost_stop_when_last_heard(self, cursor: psycopg.Cursor[Row], ledger: list[Row], rows: dict[str, Row]) -> None:
+        """I6: what the machine of a silent node may have done since is not charged."""
+        statement = "SELECT id, last_seen_at FROM nodes WHERE state = 'lost'"
+        heard = {node["id"]: node["last_seen_at"] for node in cursor.execute(statement).fetchall()}
+        last = {interval["resource_id"]: interval for interval in ledger}
+        for id, interval in last.items():
+            row = rows[id]
+            if row["state"] == "unreachable" and row["previous_state"] in COSTING and row["node_id"] in heard:
+                latest = max(interval["started_at"], heard[row["node_id"]])
+                expect(
+                    interval["ended_at"] <= latest, f"I6: {id} is counted until {interval['ended_at']}, not {latest}"
+                )
 
     def _no_going_back(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
         """I9: generations only grow, and a tombstone is for ever."""

@@ -34,6 +34,10 @@ def test_a_seed_repeats(base: Base) -> None:
     assert one.counts == other.counts
 
 
+def test_a_node_that_starts_what_a_restored_database_forgot_takes_nothing_from_anybody(base: Base) -> None:
+    assert run_seed(8, base, measured=True).restored == 1
+
+
 @pytest.mark.timeout(300)
 def test_invariants_hold_while_machines_are_measured(base: Base) -> None:
     assert sum(run_seed(seed, base, measured=True).counts["samples"] for seed in range(100, 120)) > 0

@@ -37,6 +37,12 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "op": Lazy("operations:op", "Long changes and their phases."),
         "events": Lazy("events:events", "What happened in a project."),
     },
+    "Cost": {
+        "usage": Lazy("usage:usage", "What was used and what it comes to, by machine, user or offer."),
+        "budget": Lazy("budgets:budget", "What a month may cost, and who is told when it does."),
+        "statement": Lazy("statements:statement", "Months that are closed, and whether they are intact."),
+        "price": Lazy("prices:price", "Price books: what an hour costs, and since when."),
+    },
     "You and your team": {
         "login": Lazy("account:login", "Sign in to a server."),
         "logout": Lazy("account:logout", "Sign out, here and on the server."),

@@ -9,6 +9,7 @@ from gpuaas.sdk.errors import OperationFailed
 from gpuaas.sdk.resources.access import Access
 from gpuaas.sdk.resources.allocations import Allocations
 from gpuaas.sdk.resources.audit import Audit
+from gpuaas.sdk.resources.budgets import Budgets
 from gpuaas.sdk.resources.events import Events
 from gpuaas.sdk.resources.keys import Keys
 from gpuaas.sdk.resources.members import Members
@@ -16,9 +17,12 @@ from gpuaas.sdk.resources.nodes import Nodes
 from gpuaas.sdk.resources.offers import Offers
 from gpuaas.sdk.resources.operations import ENDED, Operations
 from gpuaas.sdk.resources.orgs import Orgs
+from gpuaas.sdk.resources.prices import Prices
 from gpuaas.sdk.resources.projects import Projects
 from gpuaas.sdk.resources.service_accounts import ServiceAccounts
+from gpuaas.sdk.resources.statements import Statements
 from gpuaas.sdk.resources.tokens import Tokens
+from gpuaas.sdk.resources.usage import Usage
 from gpuaas.sdk.resources.users import Users
 from gpuaas.sdk.retry import Retry
 from gpuaas.sdk.transport import Transport
@@ -48,6 +52,7 @@ class Client:
         self.access = Access(api)
         self.allocations = Allocations(api)
         self.audit = Audit(api)
+        self.budgets = Budgets(api)
         self.events = Events(api)
         self.keys = Keys(api)
         self.members = Members(api)
@@ -55,9 +60,12 @@ class Client:
         self.offers = Offers(api)
         self.operations = Operations(api)
         self.orgs = Orgs(api)
+        self.prices = Prices(api)
         self.projects = Projects(api)
         self.service_accounts = ServiceAccounts(api)
+        self.statements = Statements(api)
         self.tokens = Tokens(api)
+        self.usage = Usage(api)
         self.users = Users(api)
 
     @property

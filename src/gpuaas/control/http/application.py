@@ -20,6 +20,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from gpuaas import __version__
 from gpuaas.control.http import (
     allocations,
+    billing,
     history,
     identity,
     machine_access,
@@ -28,6 +29,7 @@ from gpuaas.control.http import (
     openapi,
     prometheus,
     service_accounts,
+    usage,
     users,
 )
 from gpuaas.control.http.body import StrictRequest
@@ -103,7 +105,9 @@ def build(
     advertise_url: str = "",
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
-    routes = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *of_machines, *history.ROUTES, *nodes.ROUTES]
+    of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES]
+    of_cost = [*usage.ROUTES, *billing.ROUTES]
+    routes = [*of_people, *of_machines, *of_cost, *history.ROUTES, *nodes.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,

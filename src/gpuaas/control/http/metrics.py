@@ -1,6 +1,5 @@
 """Routes: what machines use, and how they are."""
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -9,9 +8,9 @@ from litestar import Response, get
 from gpuaas.control.app import metrics
 from gpuaas.control.http import pages
 from gpuaas.control.http.endpoint import Req, read
+from gpuaas.control.http.moments import moment
 from gpuaas.control.http.params import Cursor, Limit, Name, OptionalName, Since, Step
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.errors import invalid
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.health import Health
 from gpuaas.model.identity import Caller
@@ -26,7 +25,7 @@ from gpuaas.wire import metrics as wire
     summary="What one machine used: at most 1000 points of the last 24 hours",
 )
 def show_metrics(request: Req, allocation: Name, since: Since = None, step: Step = None) -> Response[wire.MetricsView]:
-    begin = _time(since)
+    begin = moment(since)
     return read(request, lambda tx, caller: _metrics(metrics.metrics(tx, caller, allocation, begin, step)))
 
 
@@ -59,15 +58,6 @@ def list_health(
         )
 
     return read(request, work)
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as error:
-        raise invalid(f"There is no such time as {text}.", "Write it like 2030-01-31T12:00:00Z.") from error
 
 
 def _metrics(found: metrics.Metrics) -> wire.MetricsView:

@@ -68,6 +68,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "PlanRequest": {"offer": "h100-1", "count": 2},
     "Confirm": {"confirm": "train-1"},
     "MachineKeys": {"keys": ["laptop"]},
+    "NewPriceBook": {"offers": {"h100-1": 2500000}, "note": "Autumn prices"},
+    "NewCorrection": {"usage": "ug-h4xk2q7wnd3mzy5c", "reason": "The node was slow that day."},
+    "NewBudget": {"amount_micros": 500000000},
     "NewJoinToken": {"approve_slots": True, "lifetime_seconds": 3600},
     "ApproveSlots": {"slots": ["gpu0"]},
     "HealthView": {

@@ -13,6 +13,7 @@ from gpuaas.kit.errors import Stale
 from gpuaas.kit.ids import is_id
 from gpuaas.model.allocation import SEATS_PER_NODE, Allocation
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
+from gpuaas.model.usage import MACHINE_TIME
 
 
 def insert_allocation(tx: Tx, **values: Any) -> Allocation:
@@ -110,10 +111,10 @@ def move(tx: Tx, allocation: Allocation, event: str, at: datetime | None = None,
     changes["previous_state"] = allocation.state if becomes == "unreachable" else None
     moved = set_(tx, allocation, state=becomes, **changes)
     if allocation.state not in COSTING and moved.state in COSTING:
-        usage.open_(tx, moved.org_id, moved.project_id, moved.id, "allocation", moved.offer_id)
+        usage.open_(tx, moved)
     elif allocation.state in COSTING and moved.state not in COSTING:
-        usage.close(tx, moved.id, "allocation", at or tx.now)
-    _tell(tx, moved, allocation.state)
+        usage.close(tx, moved.id, MACHINE_TIME, at or tx.now)
+    _tell(tx, moved, allocation.state, at)
     return moved
 
 
@@ -137,7 +138,9 @@ def key_ids(tx: Tx, allocation_id: str) -> list[str]:
     return list(tx.conn.execute(statement).scalar_one())
 
 
-def _tell(tx: Tx, allocation: Allocation, was: str | None) -> None:
+def _tell(tx: Tx, allocation: Allocation, was: str | None, since: datetime | None = None) -> None:
+    """`since`: when it was so, where that was before anybody noticed."""
+    more = {} if since is None else {"since": since.isoformat()}
     tx.emit(
         f"allocation.{allocation.state}",
         org_id=allocation.org_id,
@@ -148,4 +151,5 @@ def _tell(tx: Tx, allocation: Allocation, was: str | None) -> None:
         was=was,
         state=allocation.state,
         version=allocation.version,
+        **more,
     )

@@ -71,6 +71,10 @@ def project(tx: Tx, project_id: str) -> Project | None:
     return one(tx.conn, select(*columns(t.projects, Project)).where(t.projects.c.id == project_id), Project)
 
 
+def project_ids(tx: Tx, org_id: str) -> list[str]:
+    return list(tx.conn.execute(select(t.projects.c.id).where(t.projects.c.org_id == org_id).order_by("id")).scalars())
+
+
 def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
     """Projects a user can see, with the role there: by membership, or as tenant_admin of the org."""
     role = t.memberships.c.role.label("member_role")
