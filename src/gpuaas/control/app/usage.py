@@ -76,8 +76,9 @@ def correct(
         if other.started_at < last and first < other.ended_at:
             raise conflict("corrected_before", f"{other.id} has corrected a part of that already: {other.reason}")
     made = usage.insert_correction(tx, interval, first, last, reason)
-    about = {"org_id": interval.org_id, "project_id": interval.project_id, "kind": "usage", "id": interval.id}
+    about = {"org_id": interval.org_id, "kind": "usage", "id": interval.id}
     said = {"correction": made.id, "from": first.isoformat(), "to": last.isoformat(), "reason": reason}
-    tx.audit("usage.correct", **about, **said)
-    tx.emit("usage.corrected", **about, **said)
+    # In the tenant's chain, but not of a project: who asks again sees the platform, and no project.
+    tx.audit("usage.correct", **about, project=interval.project_id, **said)
+    tx.emit("usage.corrected", **about, project_id=interval.project_id, **said)
     return made
