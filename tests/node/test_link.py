@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuaas.node.link import HEARTBEAT_SECONDS, SILENCE_SECONDS, Link
-from gpuaas.node.outbox import RESEND_SECONDS
+from gpuaas.node.outbox import PROGRESS_SECONDS, RESEND_SECONDS
 from gpuaas.wire.node import (
     MAX_REPORT_BYTES,
     Ack,
@@ -248,15 +248,43 @@ def test_conditions_are_sent_again_until_acknowledged_and_on_every_connection(pa
     assert states(pair.open()) == [(ID, "ready")]
 
 
-def test_progress_waits_for_its_ack_and_a_new_state_does_not(pair: Pair) -> None:
+def watched_launch(pair: Pair, step_seconds: float) -> list[FromAgent]:
+    """What is said before each step of a launch whose steps take so long, when nobody acknowledges anything."""
+    seen: list[FromAgent] = []
+
+    def look(point: str, id: str) -> None:
+        if point.endswith(":before"):
+            seen.extend(pair.link.poll())
+            pair.world.clock.advance(step_seconds)
+
+    pair.world.host.hook = look
+    pair.world.launch()
+    return seen
+
+
+def test_a_quick_launch_is_told_with_one_word(pair: Pair) -> None:
+    pair.open()
+    assert states(watched_launch(pair, 0.01)) == []
+    assert states(pair.link.poll()) == [(ID, "ready")]
+
+
+def test_progress_waits_for_its_ack_and_a_verdict_does_not(pair: Pair) -> None:
+    pair.open()
+    assert states(watched_launch(pair, PROGRESS_SECONDS)) == [(ID, "converging")]
+    assert states(pair.link.poll()) == [(ID, "ready")]
+
+
+def test_progress_that_waits_is_due_without_any_event(pair: Pair) -> None:
     world = pair.world
     pair.open()
-    seen: list[list[FromAgent]] = []
-    world.host.hook = lambda point, id: seen.append(pair.link.poll()) if point.endswith(":before") else None
-    world.launch()
-    said = [frame for frames in seen for frame in frames]
-    assert states(said) == [(ID, "converging")]
-    assert states(pair.link.poll()) == [(ID, "ready")]
+    world.host.fail("rootfs_ensure", times=1)
+    world.want(ID, body(world.host))
+    world.tell()
+    world.runner.converge(ID)
+    assert states(pair.link.poll()) == []
+    assert pair.link.due() == world.clock.boottime() + PROGRESS_SECONDS
+    world.clock.advance(PROGRESS_SECONDS)
+    assert states(pair.link.poll()) == [(ID, "converging")]
 
 
 def test_gone_is_said_until_this_store_knows(pair: Pair) -> None:

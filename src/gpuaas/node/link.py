@@ -102,7 +102,7 @@ class Link:
     def due(self) -> float:
         """The boottime at which `poll` has something to do without any event."""
         if self.state == "open":
-            return self._heartbeat_at
+            return min(self._heartbeat_at, self._outbox.due or self._heartbeat_at)
         return self._holdings_at + RESEND_SECONDS if self.state == "syncing" else self._heard_at + SILENCE_SECONDS
 
     def _receive(self, frame: FromServer) -> list[FromAgent]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 
 from msgspec.structs import replace
 
@@ -13,6 +14,8 @@ from gpuaas.wire.node import Condition, Fact, Holding, Inventory, Report
 
 RESEND_SECONDS = 5.0
 FORGET_SECONDS = 120.0
+# A launch takes less than this, so one report tells of all its steps: each costs the server a transaction.
+PROGRESS_SECONDS = 0.25
 WINDOW = 16  # reports on their way at once
 
 Key = tuple[str, str | int]
@@ -21,9 +24,9 @@ Item = Fact | Condition | Holding | Inventory
 
 @dataclass
 class _Last:
-    """What was last said about something."""
+    """What was last said about something; None: nothing, but there is progress that waits a moment."""
 
-    item: Item
+    item: Item | None
     at: float
     acknowledged: bool = False
 
@@ -43,6 +46,7 @@ class Outbox:
         self._unknown: list[Holding] = []
         self._last: dict[Key, _Last] = {}
         self._sent: dict[int, _Sent] = {}
+        self.due: float | None = None  # the boottime at which `reports` has more to say without any event
 
     def reset(self, inventory: Inventory) -> None:
         """A new connection: everything is said again, but the inventory was in its first frame."""
@@ -58,6 +62,7 @@ class Outbox:
     def reports(self, epoch: int, number: Callable[[], int]) -> list[Report]:
         """What to say now. `number` gives each report its sequence number."""
         now = self._clock.boottime()
+        self.due = None
         self._sent = {seq: sent for seq, sent in self._sent.items() if now - sent.at < FORGET_SECONDS}
         room = WINDOW - sum(1 for sent in self._sent.values() if now - sent.at < RESEND_SECONDS)
         made: list[Report] = []
@@ -105,17 +110,19 @@ class Outbox:
 
     def _is_due(self, key: Key, item: Item, now: float) -> bool:
         last = self._last.get(key)
+        converging = isinstance(item, Condition) and item.state == "converging"
+        if last is None and not converging:
+            return True
         if last is None:
-            return True
-        if not last.acknowledged and now - last.at >= RESEND_SECONDS:
-            return True
+            last = self._last[key] = _Last(None, now, acknowledged=True)
         if last.item is item or last.item == item:
+            return not last.acknowledged and now - last.at >= RESEND_SECONDS
+        if not converging:
+            return True
+        # Progress waits for the last word to arrive, and for a moment after it; a verdict does not.
+        if not last.acknowledged:
+            return now - last.at >= RESEND_SECONDS
+        if now - last.at < PROGRESS_SECONDS:
+            self.due = min(self.due or inf, last.at + PROGRESS_SECONDS)
             return False
-        # Progress waits for the last word on it to arrive; a change of state does not.
-        return last.acknowledged or not _is_progress(last.item, item)
-
-
-def _is_progress(one: Item, other: Item) -> bool:
-    if not isinstance(one, Condition) or not isinstance(other, Condition):
-        return False
-    return (one.incarnation, one.generation, one.state) == (other.incarnation, other.generation, other.state)
+        return True
