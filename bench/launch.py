@@ -164,7 +164,8 @@ class Bench:
             together.wait(PATIENCE_SECONDS)
             began = time.monotonic()
             host, port = start(number)
-            wait_for_banner(host, port, began + PATIENCE_SECONDS)
+            # One look per millisecond by all together: at 50 at a time, more would be the bench's own load.
+            wait_for_banner(host, port, began + PATIENCE_SECONDS, pause_seconds=0.001 * max(2, at_once))
             if login:
                 identity = ("-i", str(self.running.key), "-p", str(port), f"gpu@{host}", "true")
                 subprocess.run([*SSH, *identity], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
@@ -174,7 +175,7 @@ class Bench:
             return list(pool.map(one, range(at_once)))
 
 
-def wait_for_banner(host: str, port: int, deadline: float) -> None:
+def wait_for_banner(host: str, port: int, deadline: float, pause_seconds: float = 0.002) -> None:
     while time.monotonic() < deadline:
         try:
             with socket.create_connection((host, port), PATIENCE_SECONDS) as connection:
@@ -182,7 +183,7 @@ def wait_for_banner(host: str, port: int, deadline: float) -> None:
                     return
         except (ConnectionRefusedError, ConnectionResetError):
             pass
-        time.sleep(0.002)
+        time.sleep(pause_seconds)
     raise TimeoutError(f"no SSH banner from {host}:{port}")
 
 

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import HostError
+from gpuaas.node.host.cgroups import moves
 from gpuaas.node.host.cgroups.cgroup import Cgroup, cgroup, present, remove_prefix
 from gpuaas.node.host.cgroups.kill import freeze, kill, pids, thaw
 from gpuaas.node.host.cgroups.layout import Layout, detect
 from gpuaas.node.host.cgroups.limits import Limits, allow_devices, limit
 from gpuaas.node.host.cgroups.usage import Usage, usage
+from gpuaas.node.host.mounts import mounts
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.getuid() != 0, reason="makes cgroups")]
 PREFIX = f"gpuaas-test-{os.getpid()}"
@@ -265,3 +267,16 @@ def test_names_cannot_lead_elsewhere(name: str) -> None:
         cgroup(HOST, name)
     with pytest.raises(HostError, match="not a name"):
         cgroup(HOST, "al-a").child(name)
+
+
+@pytest.mark.skipif(HOST.v2 is None, reason="there is no cgroup v2 here")
+def test_moves_become_quick_and_the_other_options_stay() -> None:
+    assert HOST.v2 is not None
+    before = mounts.at(HOST.v2)
+    moves.make_quick(HOST)
+    after = mounts.at(HOST.v2)
+    assert before is not None
+    assert after is not None
+    assert moves.are_quick(HOST)
+    assert after.super_options == before.super_options | {"favordynmods"}
+    assert (after.options, after.propagation) == (before.options, before.propagation)

@@ -27,7 +27,7 @@ SSH = """
 ssh-keygen -A && mkdir -p ~/.ssh && rm -f ~/.ssh/id && ssh-keygen -qt ed25519 -N '' -f ~/.ssh/id
 install -d -o gpu -g gpu ~gpu/.ssh && install -o gpu -g gpu ~/.ssh/id.pub ~gpu/.ssh/authorized_keys
 /usr/sbin/sshd -p 2222 -o PidFile=/run/sshd.pid
-ssh -tt -i ~/.ssh/id -o StrictHostKeyChecking=no -p 2222 gpu@127.0.0.1 'tty && sudo -n true'
+ssh -tt -i ~/.ssh/id -o StrictHostKeyChecking=no -o ConnectionAttempts=10 -p 2222 gpu@127.0.0.1 'tty && sudo -n true'
 kill $(cat /run/sshd.pid)
 """
 DAILY = [

@@ -22,6 +22,7 @@ class AgentConfig:
     denied: tuple[str, ...] = ()  # networks that machines never reach
     disk_mib: int = 64 * 1024  # of each machine
     base_image: str | None = None  # an imported one instead of our own
+    quick_cgroups: bool = True  # whether the kernel may be told to favour moves between cgroups
     image_store: Path | None = None  # shared by several agents; below `state_dir` unless told
 
     @property

@@ -55,7 +55,11 @@ class Connection:
         was_open = False
         try:
             async with connect(
-                self._url, max_size=MAX_SERVER_FRAME_BYTES, open_timeout=OPEN_SECONDS, close_timeout=CLOSE_SECONDS
+                self._url,
+                max_size=MAX_SERVER_FRAME_BYTES,
+                open_timeout=OPEN_SECONDS,
+                close_timeout=CLOSE_SECONDS,
+                compression=None,  # frames are small: it would cost both ends more than it saves on the way
             ) as socket:
                 await self._call(self._link.connected)
                 try:

@@ -103,6 +103,7 @@ def linux_host(config: AgentConfig) -> LinuxHost:
             denied=config.denied,
             disk_mib=config.disk_mib,
             base_image=config.base_image,
+            quick_cgroups=config.quick_cgroups,
         )
     )
 

@@ -72,6 +72,11 @@ class Runner:
         with self._lock:
             return [record.id for record in self.journal.live() if self._needs_pass(record, now)]
 
+    def is_wanted(self, id: str) -> bool:
+        """Whether it should be there, or go."""
+        record = self.journal.record(id)
+        return record is not None and record.spec is not None and record.spec.body is not None
+
     def due(self) -> float | None:
         """The boottime at which `wanted` may name more without any event: a retry, or the end of the lease."""
         now = self.clock.boottime()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -10,20 +11,25 @@ from gpuaas.node.runner import Runner
 
 log = logging.getLogger(__name__)
 
-WORKERS = 16
+# As many are made at once as there are processors: more would only make everybody wait for the last one. What is taken
+# down waits for others most of the time, for programs that end and GPUs that are cleared.
+MAKING = max(4, os.cpu_count() or 1)
+TAKING_DOWN = 16
 LONGEST_WAIT_SECONDS = 1.0
 PATIENCE_SECONDS = 20.0  # for passes that are still running when the agent is told to end
 
 
 async def work(runner: Runner, woken: asyncio.Event) -> None:
     """Until cancelled. Passes that have begun are left to end, though a killed one would do no harm either."""
-    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="pass")
+    making = ThreadPoolExecutor(MAKING, thread_name_prefix="make")
+    taking_down = ThreadPoolExecutor(TAKING_DOWN, thread_name_prefix="take-down")
     busy: dict[str, asyncio.Task[None]] = {}
     try:
         while True:
             woken.clear()
             for id in await asyncio.to_thread(runner.wanted):
                 if id not in busy:
+                    pool = making if runner.is_wanted(id) else taking_down
                     busy[id] = asyncio.create_task(_pass(runner, pool, id))
                     busy[id].add_done_callback(partial(_ended, busy, id, woken))
             # Not wait_for(): before Python 3.12 it swallows a cancellation that comes together with the event.
@@ -31,7 +37,8 @@ async def work(runner: Runner, woken: asyncio.Event) -> None:
                 async with asyncio.timeout(_pause(runner)):
                     await woken.wait()
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        for pool in (making, taking_down):
+            pool.shutdown(wait=False, cancel_futures=True)
         if busy:
             await asyncio.wait(list(busy.values()), timeout=PATIENCE_SECONDS)
 

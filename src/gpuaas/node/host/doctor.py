@@ -15,6 +15,7 @@ from pathlib import Path
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import oci_runtimes, tools
 from gpuaas.node.host.cgroups import layout as cgroup_layout
+from gpuaas.node.host.cgroups import moves
 from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.command import run
 from gpuaas.node.host.findings import Finding, bad, good, ready, render
@@ -65,6 +66,7 @@ def kernel(release: str) -> Finding:
 
 def cgroups(layout: Layout) -> Finding:
     value = f"{layout.kind} ({', '.join(sorted({*layout.v1, *layout.v2_controllers})) or 'no controllers'})"
+    value += ", quick moves" if moves.are_quick(layout) else ""
     lacking = layout.lacking()
     if lacking:
         remedy = "boot with systemd.unified_cgroup_hierarchy=1 and cgroup_enable=memory"

@@ -22,10 +22,12 @@ CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWPID = 0x00020000, 0x10000000,
 CLONE_NEWIPC, CLONE_NEWUTS, CLONE_NEWCGROUP = 0x08000000, 0x04000000, 0x02000000
 RENAME_EXCHANGE = 2
 
-_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 437, 442
+_OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _FSPICK, _OPENAT2 = 428, 429, 430, 431, 432, 433, 437
+_MOUNT_SETATTR = 442
 _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
-_FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE = 0, 1, 6
+_FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CREATE, _FSCONFIG_RECONFIGURE = 0, 1, 6, 7
+_FSPICK_CLOEXEC, _FSPICK_NO_AUTOMOUNT = 1, 4
 _CLOEXEC = 1  # of fsopen and fsmount
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 22, 23, 24
 _PR_SET_CHILD_SUBREAPER = 36
@@ -140,6 +142,15 @@ def fsconfig(context: int, key: str, value: str | None) -> None:
 
 def fscreate(context: int) -> None:
     _syscall(_FSCONFIG, context, _FSCONFIG_CREATE, None, None, 0)
+
+
+def fspick(path: str) -> int:
+    """A handle on the file system that is mounted there, to change its options. The caller closes it."""
+    return _syscall(_FSPICK, AT_FDCWD, _text(path), _FSPICK_CLOEXEC | _FSPICK_NO_AUTOMOUNT)
+
+
+def fsreconfigure(context: int) -> None:
+    _syscall(_FSCONFIG, context, _FSCONFIG_RECONFIGURE, None, None, 0)
 
 
 def fsmount(context: int, attributes: int) -> int:

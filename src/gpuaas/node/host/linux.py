@@ -20,6 +20,7 @@ from gpuaas.node.host import access, cpus, doctor, findings, identity_files, lim
 from gpuaas.node.host.access import Access
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.cgroups import layout as cgroup_layout
+from gpuaas.node.host.cgroups import moves
 from gpuaas.node.host.cgroups.limits import Limits
 from gpuaas.node.host.cgroups.usage import usage
 from gpuaas.node.host.container.boot import Boot, ReadOnlyBind
@@ -63,6 +64,7 @@ class LinuxConfig:
     runtime: str = ""  # the OCI runtime; empty: the best that is installed
     start_seconds: float = 30.0  # for the OCI runtime
     base_image: str | None = None
+    quick_cgroups: bool = True  # see cgroups/moves.py
 
 
 class LinuxHost:
@@ -99,7 +101,9 @@ class LinuxHost:
         )
         self._listeners = Listeners()
         self._choosing = threading.Lock()
-        self._cpus: dict[str, str] = {}  # the cpusets of those that were started by this agent
+        records = {id: self._machines.record(id) for id in self._machines.ids()}
+        self._cpus = {id: record.cpus for id, record in records.items() if record is not None}
+        self._untouched: set[str] = set()  # no program of a tenant has ever run on these file systems
         self._ready, self._reason = False, "the node has just been started"
         self._installed = len(self.gpus.found().gpus)
 
@@ -116,6 +120,8 @@ class LinuxHost:
                 self._reason = "the node's network is being made"
                 self._tools.ensure(self._images.tree(image))
                 self._network.prepare()
+                if self._config.quick_cgroups:
+                    moves.make_quick(self._layout)
         except HostError as error:
             ready, reason = False, f"{error.action} {error.target}: {error.cause}"
         self._ready, self._reason = ready, reason
@@ -179,10 +185,12 @@ class LinuxHost:
 
     def rootfs_ensure(self, id: str, body: AllocationBody) -> None:
         self._end_half_started(id)
-        self._rootfs.ensure(id, body)
+        if self._rootfs.ensure(id, body, self._newest_tools(id)):
+            self._untouched.add(id)
 
     def rootfs_remove(self, id: str) -> None:
         self._idle("rootfs_remove", id)
+        self._untouched.discard(id)
         self._rootfs.remove(id)
         self._leave_no_directory(id)
 
@@ -233,7 +241,9 @@ class LinuxHost:
             start = self._start(id, body, user, network)
             if not self._machines.adopt(id, start, listener):
                 self._machines.stop(id, "it is started anew", 0)
-                self._rootfs.check(id, self._newest_tools(id))
+                if id not in self._untouched:
+                    self._rootfs.check(id, self._newest_tools(id))
+                self._untouched.discard(id)
                 self._machines.start(id, start, listener)
 
     def container_stop(self, id: str) -> None:
@@ -327,10 +337,8 @@ class LinuxHost:
     def _limits(self, id: str, body: AllocationBody) -> Limits:
         near = {gpu.numa for gpu in self._devices.gpus(id)}
         with self._choosing:
-            records = {other: record for other in self._machines.ids() if (record := self._machines.record(other))}
-            sets = {other: record.cpus for other, record in records.items()} | self._cpus
             online = cpus.online()
-            taken = [cpu for other, cpuset in sets.items() if other != id for cpu in cpus.own(cpuset, online)]
+            taken = [cpu for other, cpuset in self._cpus.items() if other != id for cpu in cpus.own(cpuset, online)]
             self._cpus[id] = cpus.choose(body.cpus, near, taken, online)
         return Limits(
             cpus=min(body.cpus, os.cpu_count() or 1),
@@ -369,7 +377,7 @@ class LinuxHost:
 
     def _end_half_started(self, id: str) -> None:
         """What an agent had begun to start when it was killed: it is not on record, but runs, and has the port."""
-        if self._machines.record(id) is None and id in self._machines.ids():
+        if self._machines.record(id) is None and self._machines.left(id):
             self._machines.stop(id, "its start was cut off", 0)
 
     def _idle(self, verb: str, id: str, remedy: str = "") -> None:

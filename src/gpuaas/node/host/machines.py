@@ -116,6 +116,13 @@ class Machines:
             found |= {name for name in os.listdir(live) if (live / name / RECORD).exists()}
         return {name for name in found if is_id(name, name[:2])}
 
+    def left(self, id: str) -> bool:
+        """Whether anything is there that a start makes; the same answer as looking for it in `ids`."""
+        if self.cgroup(id).exists() or self._own_cgroup(id).exists():
+            return True
+        places = (self._state / id, self._state / f"{safepath.REMOVING}{id}", self._paths.live(id) / RECORD)
+        return any(place.exists() for place in places)
+
     def start(self, id: str, start: Start, listener: socket.socket) -> None:
         """A machine that does not pass the check of what runs is ended again."""
         live = self._paths.make_live(id)

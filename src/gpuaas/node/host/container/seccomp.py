@@ -7,6 +7,7 @@ whatever is compared, the rest of the program is what is left to decide, so no j
 import errno
 import platform
 import struct
+from functools import cache
 from typing import Any
 
 from gpuaas.kit.errors import HostError
@@ -24,8 +25,9 @@ Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if fals
 Code = list[Instruction]
 
 
+@cache
 def oci(machine: str | None = None) -> dict[str, Any]:
-    """linux.seccomp of config.json."""
+    """linux.seccomp of config.json. Made once: leave it as it is."""
     numbers = _numbers(machine)
     plain = sorted(name for name in numbers.allowed if name not in CONDITIONS)
     rules: list[dict[str, Any]] = [{"names": plain, "action": "SCMP_ACT_ALLOW"}]
@@ -41,6 +43,7 @@ def oci(machine: str | None = None) -> dict[str, Any]:
     }
 
 
+@cache
 def program(machine: str | None = None) -> bytes:
     """An array of `struct sock_filter`."""
     numbers = _numbers(machine)

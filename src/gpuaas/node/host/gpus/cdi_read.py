@@ -4,6 +4,7 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
@@ -72,7 +73,7 @@ def _read_directory(
                 continue
             try:
                 data = _read_file(handle, name, owner)
-                spec = parse(data, yaml=name.endswith(".yaml"), allowed_hooks=allowed_hooks)
+                spec = _parsed(data, name.endswith(".yaml"), tuple(allowed_hooks))
             except (Refused, OSError) as error:
                 refused[file] = str(error)
                 continue
@@ -80,6 +81,12 @@ def _read_directory(
         return devices
     finally:
         os.close(handle)
+
+
+@lru_cache(maxsize=64)
+def _parsed(data: bytes, yaml: bool, allowed_hooks: tuple[AllowedHook, ...]) -> Spec:
+    """The files are read at every launch, and are the same as a moment ago."""
+    return parse(data, yaml=yaml, allowed_hooks=allowed_hooks)
 
 
 def _add(devices: dict[str, Entry], spec: Spec, file: str, refused: dict[str, str]) -> None:

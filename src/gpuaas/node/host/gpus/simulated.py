@@ -17,6 +17,7 @@ import re
 import shutil
 import zlib
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -58,29 +59,11 @@ class Simulated:
 
     def gpus(self) -> list[Gpu]:
         """As they are now: with the trouble that was injected."""
-        count, name = fake_gpus.parse(self.plan.gpus)
-        model = fake_gpus.MODELS[name]
-        gpus = [
-            Gpu(
-                uuid=(uuid := fake_gpus.uuid(self.plan.host, index)),
-                index=index,
-                vendor=model.vendor,
-                model=name,
-                memory_mib=model.memory_mib,
-                driver=model.driver,
-                toolkit=TOOLKITS[model.vendor],
-                numa=index * 2 // count,
-                nodes=(str(self.root / f"dev/gpu{index}"),),
-                cdi=(f"{KIND}={uuid}",),
-                slot=f"gpu{index}",
-            )
-            for index in range(count)
-        ]
         # Asked for at every heartbeat, and nearly always empty.
-        unwell = {path.name for path in (self.root / "health").glob("*")}
+        unwell = set(os.listdir(self.root / "health"))
         return [
             replace(gpu, trouble=_read_reason(self.root / f"health/{gpu.index}")) if str(gpu.index) in unwell else gpu
-            for gpu in gpus
+            for gpu in _well(self.root, self.plan)
         ]
 
     def index(self, uuid: str) -> int:
@@ -109,6 +92,28 @@ class Simulated:
         for path in (self.root / "memory").glob("*"):
             if path.stat().st_size > MEMORY_BYTES:
                 os.truncate(path, MEMORY_BYTES)
+
+
+@cache
+def _well(root: Path, plan: Plan) -> list[Gpu]:
+    count, name = fake_gpus.parse(plan.gpus)
+    model = fake_gpus.MODELS[name]
+    return [
+        Gpu(
+            uuid=(uuid := fake_gpus.uuid(plan.host, index)),
+            index=index,
+            vendor=model.vendor,
+            model=name,
+            memory_mib=model.memory_mib,
+            driver=model.driver,
+            toolkit=TOOLKITS[model.vendor],
+            numa=index * 2 // count,
+            nodes=(str(root / f"dev/gpu{index}"),),
+            cdi=(f"{KIND}={uuid}",),
+            slot=f"gpu{index}",
+        )
+        for index in range(count)
+    ]
 
 
 def ensure(root: Path, gpus: str, host: str, proc: Path = Path("/proc")) -> Simulated:

@@ -23,6 +23,7 @@ from msgspec import Struct
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import kernel
 from gpuaas.node.host.cgroups import layout
+from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
@@ -75,26 +76,26 @@ def main() -> None:
 
 
 def _loop(control: socket.socket, older: int) -> None:
-    me = os.getpid()
+    me, cgroups = os.getpid(), layout.detect()
     while True:
         message, fds, _, _ = socket.recv_fds(control, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return
         if os.fork() == 0:
             control.close()
-            _child(fds, older, me)
+            _child(fds, older, cgroups, me)
         for fd in fds:
             os.close(fd)
 
 
-def _child(fds: list[int], older: int, parent: int) -> None:
+def _child(fds: list[int], older: int, cgroups: Layout, parent: int) -> None:
     try:
         kernel.die_with_parent(signal.SIGKILL, parent)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with socket.socket(fileno=fds[0]) as caller:
             request = msgspec.json.decode(_read_all(caller), type=Request)
             if request.supervise is not None:
-                supervise(request.supervise, layout.detect(), fds[1], fds[2], partial(_report, caller))
+                supervise(request.supervise, cgroups, fds[1], fds[2], partial(_report, caller))
             home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
             reply, handles = _serve(request, fds[1] if len(fds) > 1 else None, older)
             # So that nothing is held any more when the caller reads that it is done.
