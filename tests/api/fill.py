@@ -17,7 +17,7 @@ from api.world import Person, Place, World, key_line
 from control.fleet import Agent, join_token
 from gpuaas.control.app import keys, service_accounts
 from gpuaas.control.app.sessions import hash_password
-from gpuaas.control.store import identity, tokens
+from gpuaas.control.store import identity, tokens, webhooks
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import Ids
 
@@ -25,7 +25,7 @@ OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "g
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
 NOT_A_NAME = "no such"
 PASSWORD = "correct horse battery"
-HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step", "from", "to", "by"}
+HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step", "from", "to", "by", "state"}
 SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node")
 
 _numbers = count()
@@ -187,6 +187,23 @@ def _slot(world: World, place: Place | None, subject: str | None) -> str:
     return world.quarantine(subject or "")
 
 
+def _webhook(world: World, place: Place | None, subject: str | None) -> str:
+    """Of the project or org that the request is about, if it is one of ours."""
+    project_id = subject if subject and subject.startswith("pj-") else None
+    org_id = place.project.org_id if place is not None else ""
+    if place is None or subject not in (place.project.id, org_id):
+        return _ids.new("wh")
+
+    def work(tx: Tx) -> str:
+        for old in webhooks.webhooks(tx, org_id, project_id):
+            webhooks.remove(tx, old.id)
+        made, _ = webhooks.insert_webhook(tx, org_id, project_id, f"w{next(_numbers)}", "http://x.invalid/", ("*",))
+        webhooks.change(tx, made.id, disabled_at=tx.now)  # nothing is sent
+        return made.id
+
+    return world.store.transact(work)
+
+
 def _login(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
     email = f"u{next(_numbers)}@example.org"
     world.store.transact(identity.insert_user, email, "U", hash_password(PASSWORD), None)
@@ -232,6 +249,7 @@ COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "token": _account_token,
     "key": _account_key,
     "month": lambda *_: "2030-01",
+    "webhook": _webhook,
 }
 BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
     "Login": _login,
@@ -246,6 +264,10 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "NewServiceAccount": lambda world, *_: {"name": f"sa{next(_numbers)}", "role": "editor"},
     "NewServiceToken": lambda world, *_: {"name": "made by a test", "scopes": ["read"]},
     "ProjectNetwork": lambda world, *_: {"open": True},
+    "NewWebhook": lambda world, *_: {"name": f"w{next(_numbers)}", "url": "http://x.invalid/"},
+    "WebhookChange": lambda world, *_: {"types": ["allocation.*"]},
+    "Rotation": lambda world, *_: {"overlap_seconds": 60},
+    "Replay": lambda world, place, _: {"feed": place.project.id if place else "x", "first": 1, "last": 2},
     "NewOffer": _offer,
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},

@@ -52,6 +52,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "session": Lazy("sessions:session", "Where you are signed in."),
         "project": Lazy("projects:project", "Projects."),
         "service-account": Lazy("service_accounts:service_account", "Accounts for programs."),
+        "webhook": Lazy("webhooks:webhook", "Events sent to an address of yours."),
         "member": Lazy("members:member", "Who works in a project."),
     },
     "Operators": {

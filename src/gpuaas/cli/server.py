@@ -1,10 +1,18 @@
 """`gpuaas server`: the control plane in the foreground."""
 
+import ipaddress
 from pathlib import Path
 
 import click
 
 from gpuaas.cli.installation import state_dir_option
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a network like 10.0.0.0/8: {error}.") from error
 
 
 @click.command()
@@ -14,13 +22,19 @@ from gpuaas.cli.installation import state_dir_option
               help="An existing PostgreSQL (>= 15); by default a private one below the state directory.")  # fmt: skip
 @click.option("--advertise-url", envvar="GPUAAS_ADVERTISE_URL", show_envvar=True, default="", metavar="URL",
               help="Where agents reach exactly this server, when there are several.")  # fmt: skip
+@click.option("--webhook-network", "webhook_networks", multiple=True, type=_network, metavar="CIDR",
+              envvar="GPUAAS_WEBHOOK_NETWORKS", show_envvar=True,
+              help="Webhooks may point into this network, public or not; may be repeated.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )
-def server(host: str, port: int, database_url: str | None, advertise_url: str, state_dir: Path, log_level: str) -> None:
+def server(
+    host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
+    state_dir: Path, log_level: str,
+) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import ServerConfig
     from gpuaas.control.main import run_server
 
-    run_server(ServerConfig(database_url, host, port, state_dir, log_level, advertise_url))
+    run_server(ServerConfig(database_url, host, port, state_dir, log_level, advertise_url, webhook_networks))

@@ -12,3 +12,4 @@ class ServerConfig:
     state_dir: Path
     log_level: str = "INFO"
     advertise_url: str = ""  # of this replica, for agents; empty: the URL that they use already
+    webhook_networks: tuple[str, ...] = ()  # not public, but webhooks may point there

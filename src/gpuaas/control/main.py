@@ -1,7 +1,7 @@
 """The composition root of the server: store, wake-ups, sweeps, HTTP, node link."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -15,6 +15,8 @@ from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.store.transaction import Store, connect, normalised
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
+from gpuaas.control.webhooks.address import networks
+from gpuaas.control.webhooks.dispatch import Dispatch
 from gpuaas.kit import log
 from gpuaas.wire.node import MAX_REPORT_BYTES
 
@@ -24,7 +26,7 @@ def run_server(config: ServerConfig) -> None:
     log.setup(config.log_level)
     url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()
     migrate.upgrade(url)
-    app = application(url, config.advertise_url)
+    app = application(url, config.advertise_url, config.webhook_networks)
     uvicorn.run(
         app,
         host=config.host,
@@ -40,15 +42,17 @@ def run_server(config: ServerConfig) -> None:
     )
 
 
-def application(url: str, advertise_url: str = "") -> Litestar:
+def application(url: str, advertise_url: str = "", webhook_networks: Sequence[str] = ()) -> Litestar:
     """One replica over the database at `url`, whose schema must be current."""
     store = Store(connect(url))
     store.transact(stores.ensure)
     wakes = Wakes(url)
+    dispatch = Dispatch(store, wakes, networks(webhook_networks))
 
     @asynccontextmanager
     async def background(app: Litestar) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(wakes.listen()), asyncio.create_task(loop.run(store, wakes))]
+        working = (wakes.listen(), loop.run(store, wakes), dispatch.run())
+        tasks = [asyncio.create_task(work) for work in working]
         try:
             yield
         finally:

@@ -147,7 +147,19 @@ CLAIM = Lifecycle(
     ),
 )
 
-ALL = (ALLOCATION, OPERATION, NODE, SLOT, CLAIM)
+DELIVERY = Lifecycle(
+    "delivery",
+    initial="pending",
+    ends=frozenset({"delivered", "dead"}),
+    actions=frozenset(),
+    rows=(
+        Row("pending", "answered", "delivered", "the target answered with 2xx"),
+        Row("pending", "failed", "pending", "tried again after a pause that grows"),
+        Row("pending", "exhausted", "dead", "every attempt failed; a replay is a new delivery"),
+    ),
+)
+
+ALL = (ALLOCATION, OPERATION, NODE, SLOT, CLAIM, DELIVERY)
 
 # The states in which an allocation costs money.
 COSTING = frozenset({"active", "restarting"})

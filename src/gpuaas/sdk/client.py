@@ -24,6 +24,7 @@ from gpuaas.sdk.resources.statements import Statements
 from gpuaas.sdk.resources.tokens import Tokens
 from gpuaas.sdk.resources.usage import Usage
 from gpuaas.sdk.resources.users import Users
+from gpuaas.sdk.resources.webhooks import Webhooks
 from gpuaas.sdk.retry import Retry
 from gpuaas.sdk.transport import Transport
 from gpuaas.wire.api import Health, IssuedToken, Login, OperationView, Whoami
@@ -67,6 +68,7 @@ class Client:
         self.tokens = Tokens(api)
         self.usage = Usage(api)
         self.users = Users(api)
+        self.webhooks = Webhooks(api)
 
     @property
     def server(self) -> str:

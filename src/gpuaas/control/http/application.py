@@ -27,10 +27,12 @@ from gpuaas.control.http import (
     metrics,
     nodes,
     openapi,
+    org_webhooks,
     prometheus,
     service_accounts,
     usage,
     users,
+    webhooks,
 )
 from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.problems import HANDLERS
@@ -107,7 +109,8 @@ def build(
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]
-    routes = [*of_people, *of_machines, *of_cost, *history.ROUTES, *nodes.ROUTES]
+    out = [*history.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
+    routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,

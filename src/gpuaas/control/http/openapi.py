@@ -56,6 +56,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ProjectNetwork": {"open": True},
     "NewServiceAccount": {"name": "ci", "role": "editor"},
     "NewServiceToken": {"name": "pipeline", "scopes": ["allocation.*"], "lifetime_seconds": 2592000},
+    "NewWebhook": {"name": "chat", "url": "https://hooks.example.org/gpuaas", "types": ["allocation.*"]},
+    "WebhookChange": {"enabled": False},
+    "Rotation": {"overlap_seconds": 86400},
+    "Replay": {"first": 12, "last": 40},
     "NewOffer": {
         "slug": "h100-1",
         "name": "One H100",

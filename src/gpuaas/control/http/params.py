@@ -32,6 +32,9 @@ Since = Annotated[
     str | None,
     Parameter(min_length=20, max_length=40, pattern=_TIME, description="A time as RFC 3339 writes it.", required=False),
 ]
+DeliveryState = Annotated[
+    str | None, Parameter(query="state", max_length=16, pattern=r"^(pending|delivered|dead)" + END, required=False)
+]
 Step = Annotated[int | None, Parameter(ge=1, le=86400, description="Seconds of one point.", required=False)]
 Sequence = Annotated[int | None, Parameter(ge=0, le=2**53, required=False)]
 LastEventId = Annotated[str | None, Parameter(header="Last-Event-ID", pattern=r"^[0-9]{1,15}" + END, required=False)]

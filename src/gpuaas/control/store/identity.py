@@ -75,6 +75,11 @@ def project_ids(tx: Tx, org_id: str) -> list[str]:
     return list(tx.conn.execute(select(t.projects.c.id).where(t.projects.c.org_id == org_id).order_by("id")).scalars())
 
 
+def projects_of(tx: Tx, org_id: str) -> list[Project]:
+    statement = select(*columns(t.projects, Project)).where(t.projects.c.org_id == org_id)
+    return many(tx.conn, statement.order_by(t.projects.c.id), Project)
+
+
 def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
     """Projects a user can see, with the role there: by membership, or as tenant_admin of the org."""
     role = t.memberships.c.role.label("member_role")

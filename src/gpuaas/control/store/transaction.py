@@ -2,9 +2,9 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: token, user, membership, keys, allocation, slots, node, project counter, org counter.
-Row locks are FOR NO KEY UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points here, and
-they for us: a deadlock.
+taken in this order everywhere: token, user, membership, keys, allocation, slots, node, webhook, project counter, org
+counter. Row locks are FOR NO KEY UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points
+here, and they for us: a deadlock.
 """
 
 import hashlib

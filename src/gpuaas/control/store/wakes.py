@@ -63,7 +63,8 @@ class Wakes:
             await asyncio.sleep(RETRY_SECONDS)
 
     def _heard(self, topic: str, message: str) -> None:
-        for event in self._waiting.get(topic, ()):
+        anything = topic.partition(":")[0] + ":*"  # for who wants to know of every object of a kind
+        for event in (*self._waiting.get(topic, ()), *self._waiting.get(anything, ())):
             event.set()
         for unread in self._readers.get(topic, ()):
             if unread.full():

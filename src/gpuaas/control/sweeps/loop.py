@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes, wait
-from gpuaas.control.sweeps import budgets, lost_nodes, old_answers, old_samples, queue, statements
+from gpuaas.control.sweeps import budgets, lost_nodes, old_answers, old_deliveries, old_samples, queue, statements
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ SWEEPS = (
     Sweep("lost_nodes", lost_nodes.sweep, 2.0, "nodes"),
     Sweep("queue", queue.sweep, 5.0, "placement"),
     Sweep("old_answers", old_answers.sweep, 600.0, "never"),
+    Sweep("old_deliveries", old_deliveries.sweep, 600.0, "never"),
     Sweep("old_samples", old_samples.sweep, 60.0, "never"),
     Sweep("budgets", budgets.sweep, 60.0, "budgets"),
     Sweep("statements", statements.sweep, 600.0, "never"),

@@ -8,3 +8,4 @@ from gpuaas.wire.api.identity import *
 from gpuaas.wire.api.service_accounts import *
 from gpuaas.wire.api.usage import *
 from gpuaas.wire.api.users import *
+from gpuaas.wire.api.webhooks import *

@@ -6,3 +6,4 @@ from gpuaas.control.store.tables.history import *
 from gpuaas.control.store.tables.identity import *
 from gpuaas.control.store.tables.nodes import *
 from gpuaas.control.store.tables.usage import *
+from gpuaas.control.store.tables.webhooks import *
