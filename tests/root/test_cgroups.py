@@ -114,6 +114,18 @@ def test_everything_inside_ends(group: Cgroup) -> None:
     assert pids(group) == set()
 
 
+def test_a_session_is_told_apart_in_one_hierarchy_and_limited_with_the_others(group: Cgroup) -> None:
+    group.ensure()
+    session = group.child("session-1")
+    session.ensure()
+    with process(session, "sleep", "60") as child:
+        lines = Path(f"/proc/{child.pid}/cgroup").read_text().splitlines()
+        ours = [path for line in lines if (path := line.split(":", 2)[2]).startswith(f"/{group.path}")]
+        places = len(group.layout.hierarchies())
+        assert sorted(ours) == sorted([f"/{session.path}", *(f"/{group.path}" for _ in range(places - 1))])
+        kill(session)
+
+
 def test_a_fork_bomb_ends(group: Cgroup) -> None:
     group.ensure()
     if "pids" in group.layout.v1 or "pids" in group.layout.v2_controllers:
@@ -221,10 +233,10 @@ def test_usage_counts_the_sessions_too(limited: Cgroup) -> None:
 def test_device_rules_stay_when_asked_again(limited: Cgroup) -> None:
     rules = ["c 1:3 rw", "c 120:16 rw"]
     assert allow_devices(limited, rules)
-    session = limited.child("session-1")
-    session.ensure()
+    child = HOST.v1["devices"] / limited.path / "child"
+    child.mkdir()
     assert allow_devices(limited, rules)  # with a child, the kernel would refuse to begin anew
-    listed = (HOST.v1["devices"] / session.path / "devices.list").read_text().splitlines()
+    listed = (child / "devices.list").read_text().splitlines()
     assert sorted(listed) == sorted(rules)
 
 
@@ -236,6 +248,7 @@ def test_v2_limits_on_plain_files(tmp_path: Path) -> None:
         directory.mkdir(exist_ok=True)
         for name in ("cgroup.subtree_control", "memory.swap.max"):
             (directory / name).touch()
+    group.ensure()
     group.child("session-1").ensure()
     limit(group, Limits(cpus=2, cpuset="0-1", memory_bytes=MIB, swap_bytes=0, pids=100))
     written = {file.name: file.read_text() for file in (tmp_path / group.path).iterdir() if file.is_file()}

@@ -26,24 +26,28 @@ _ACCOUNTED = ("cpu", "cpuset", "memory", "pids", "io")
 class Cgroup:
     layout: Layout
     path: str  # below each hierarchy, like gpuaas/al-abc
+    parent: "Cgroup | None" = None  # of a session's
 
     def directories(self) -> list[Path]:
         return [place / self.path for place in self.layout.hierarchies()]
 
     def child(self, name: str) -> "Cgroup":
-        """A session's: it shares the limits and can be ended on its own."""
-        return Cgroup(self.layout, f"{self.path}/{_checked(name)}")
+        """A session's: it shares the limits and can be ended on its own. One hierarchy is enough to find it by."""
+        return Cgroup(self.layout.one(), f"{self.path}/{_checked(name)}", self)
 
     def exists(self) -> bool:
         return any(directory.is_dir() for directory in self.directories())
 
     def ensure(self) -> None:
-        """Made in every hierarchy. Limits are in `cgroup_limits`."""
+        """Made in every hierarchy of its layout. Limits are in `limits`."""
         for place in self.layout.hierarchies():
             self._make(place)
 
     def join(self, pid: int) -> None:
-        for directory in self.directories():
+        """Of all hierarchies, one and the same cgroup; of a session, its own where it has one, first."""
+        mine = self.layout.hierarchies()
+        shared = [place for place in self.parent.layout.hierarchies() if place not in mine] if self.parent else []
+        for directory in (*self.directories(), *(place / self.parent.path for place in shared if self.parent)):
             write(directory / "cgroup.procs", str(pid))
 
     def remove(self, timeout_seconds: float = 2.0) -> None:

@@ -30,6 +30,13 @@ class Layout:
         places = [self.v2] if self.v2 else []
         return places + sorted(set(self.v1.values()))
 
+    def one(self) -> "Layout":
+        """The hierarchy in which processes can be told apart and ended with the least effort, alone."""
+        if self.v2 is not None:
+            return Layout({}, self.v2)
+        kept = "freezer" if "freezer" in self.v1 else min(self.v1, default="")
+        return Layout({kept: self.v1[kept]} if kept else {})
+
     def lacking(self) -> list[str]:
         """The limits that nothing on this host can enforce."""
         have = set(self.v1) | self.v2_controllers
