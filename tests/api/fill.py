@@ -51,6 +51,9 @@ def subject_kind(route: Route) -> str | None:
 
 def fill(world: World, route: Route, person: Person, variant: str) -> Request | None:
     """None: this route has no such variant."""
+    if world.broken:
+        world.mend()
+    world.broken = route.body == "OpenBreakGlass"
     kind = subject_kind(route)
     if kind is None:
         return _request(world, route, None, None) if variant == OWN else None
@@ -183,6 +186,10 @@ def _account_key(world: World, place: Place | None, subject: str | None) -> str:
     return world.store.transact(keys.register, world.newest.id, "k", key_line()).id
 
 
+def _entry(world: World, place: Place | None, subject: str | None) -> str:
+    return world.break_glass((place or world.own).project.org_id)
+
+
 def _slot(world: World, place: Place | None, subject: str | None) -> str:
     return world.quarantine(subject or "")
 
@@ -245,6 +252,7 @@ REFERENCES: dict[str, Callable[..., str | None]] = {
 COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "user": _user,
     "slot": _slot,
+    "entry": _entry,
     "account": _account,
     "token": _account_token,
     "key": _account_key,
@@ -263,6 +271,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "MemberRole": lambda world, *_: {"role": "editor"},
     "NewServiceAccount": lambda world, *_: {"name": f"sa{next(_numbers)}", "role": "editor"},
     "NewServiceToken": lambda world, *_: {"name": "made by a test", "scopes": ["read"]},
+    "OpenBreakGlass": lambda world, *_: {"org": world.own.project.org_id, "reason": "to see what happens"},
     "ProjectNetwork": lambda world, *_: {"open": True},
     "NewWebhook": lambda world, *_: {"name": f"w{next(_numbers)}", "url": "http://x.invalid/"},
     "WebhookChange": lambda world, *_: {"types": ["allocation.*"]},

@@ -63,7 +63,7 @@ def test_every_route_names_an_action_and_every_action_has_a_route() -> None:
     used = {route.action for route in routes()}
     assert used <= set(PERMISSIONS)
     sockets = {"node.link", "node.stream", "allocation.connect"}  # no part of an OpenAPI document
-    assert set(PERMISSIONS) - used == {*sockets, "org.read"}  # and what `whoami` shows
+    assert set(PERMISSIONS) - used == set(sockets)
 
 
 def test_inputs_refuse_what_they_do_not_know_and_are_bounded() -> None:

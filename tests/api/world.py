@@ -18,7 +18,7 @@ from gpuaas.control.app import allocations, keys, offers
 from gpuaas.control.app import identity as people
 from gpuaas.control.bootstrap import bootstrap
 from gpuaas.control.store import allocations as rows
-from gpuaas.control.store import identity, logins, nodes, slots, tokens
+from gpuaas.control.store import break_glass, identity, logins, nodes, slots, tokens
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.identity import Project
 from gpuaas.wire.api import Launch
@@ -88,6 +88,7 @@ class World:
         self.store = store
         self.root = bootstrap(database_url, email="root@example.org", password="correct horse", org="home", project="x")
         self.people: dict[str, Person] = {}
+        self.broken = False  # somebody broke the glass for the last request
         self.newest: Any = None  # the user whom a request was made for last
         store.transact(self._people)
         self.agent = self._agent("node-1", None, gpus=64)
@@ -212,6 +213,23 @@ class World:
         )
         values = {"id": self.store.ids.new("ug"), "of": self.own.allocations["active"]}
         return str(self.store.transact(lambda tx: tx.conn.execute(made, values).scalar_one()))
+
+    def break_glass(self, org_id: str) -> str:
+        """One that is open."""
+
+        def work(tx: Tx) -> str:
+            who = self.guest.id  # none of those who ask
+            return break_glass.insert_entry(tx, org_id, who, "a test of it", tx.now + timedelta(hours=1)).id
+
+        self.mend()
+        self.broken = True
+        return self.store.transact(work)
+
+    def mend(self) -> None:
+        """Nobody keeps the rights of the last request."""
+        ended = text("UPDATE break_glass SET ended_at = now(), ended_by = 'test' WHERE ended_at IS NULL")
+        self.store.transact(lambda tx: tx.conn.execute(ended))
+        self.broken = False
 
     def quarantine(self, node_id: str) -> str:
         """The name of a slot of the node, which can be returned if the node is one of ours."""

@@ -2,7 +2,7 @@
 
 Scopes: `project` roles come from memberships (a tenant_admin is admin of every project of the org), `org` roles from
 org membership, `platform` roles from the user, `self` needs only a valid token, `public` needs nothing.
-Platform roles give no right on tenants' objects.
+Platform roles give no right on tenants' objects; an open break-glass does, on a few.
 """
 
 from dataclasses import dataclass
@@ -64,6 +64,7 @@ PERMISSIONS: dict[str, Permission] = {
     "service_account.write": LEADS,
     "project.create": _org(TENANT_ADMIN),
     "org.read": _org(TENANT_MEMBER, TENANT_ADMIN),
+    "org.break_glass": _org(TENANT_ADMIN),
     "audit.read": _org(TENANT_ADMIN),
     "org_usage.read": _org(TENANT_ADMIN),
     "org_budget.write": _org(TENANT_ADMIN),
@@ -82,6 +83,8 @@ PERMISSIONS: dict[str, Permission] = {
     "org.write": _platform(PLATFORM_ADMIN),
     "user.write": _platform(PLATFORM_ADMIN),
     "user.read": OPERATORS,
+    "break_glass.open": OPERATORS,
+    "break_glass.read": OPERATORS,
     "node.read": OPERATORS,
     "node.write": OPERATORS,
     "platform.audit": _platform(PLATFORM_ADMIN),
@@ -92,6 +95,33 @@ PERMISSIONS: dict[str, Permission] = {
     "node.stream": PUBLIC,  # a dial-back authenticates by its one-time ticket
     "health": PUBLIC,
 }
+
+
+# What an operator may do on a tenant's objects, and only while a break-glass is open: enough to look into an incident
+# and to stop a machine; nothing that lets anybody in, or that would outlast it.
+BREAK_GLASS = "break_glass"
+BREAK_GLASS_ACTIONS = frozenset(
+    {
+        "allocation.read",
+        "allocation.plan",
+        "allocation.restart",
+        "allocation.access",
+        "allocation.release",
+        "operation.read",
+        "event.read",
+        "project.read",
+        "member.read",
+        "service_account.read",
+        "org.read",
+        "audit.read",
+    }
+)
+
+
+def role_allows(role: str | None, action: str) -> bool:
+    if role == BREAK_GLASS:
+        return action in BREAK_GLASS_ACTIONS
+    return role in PERMISSIONS[action].roles
 
 
 def scope_allows(scopes: tuple[str, ...], action: str) -> bool:

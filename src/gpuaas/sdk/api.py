@@ -37,6 +37,10 @@ class Api:
         encoded = None if body is None else msgspec.json.encode(body)
         return _decoded(self.transport.call("POST", path, body=encoded, idempotency_key=idempotency_key), as_)
 
+    def act(self, path: str) -> None:
+        """A POST that says nothing and is answered by nothing."""
+        self.transport.call("POST", path)
+
     def put(self, path: str, body: In, as_: type[T], idempotency_key: str | None = None) -> T:
         encoded = msgspec.json.encode(body)
         return _decoded(self.transport.call("PUT", path, body=encoded, idempotency_key=idempotency_key), as_)

@@ -9,6 +9,7 @@ from gpuaas.sdk.errors import OperationFailed
 from gpuaas.sdk.resources.access import Access
 from gpuaas.sdk.resources.allocations import Allocations
 from gpuaas.sdk.resources.audit import Audit
+from gpuaas.sdk.resources.break_glass import BreakGlass
 from gpuaas.sdk.resources.budgets import Budgets
 from gpuaas.sdk.resources.events import Events
 from gpuaas.sdk.resources.keys import Keys
@@ -54,6 +55,7 @@ class Client:
         self.allocations = Allocations(api)
         self.audit = Audit(api)
         self.budgets = Budgets(api)
+        self.break_glass = BreakGlass(api)
         self.events = Events(api)
         self.keys = Keys(api)
         self.members = Members(api)

@@ -3,11 +3,11 @@
 What a caller cannot see does not exist (404). What a caller sees but may not do is refused by name (403).
 """
 
-from gpuaas.control.store import identity
+from gpuaas.control.store import break_glass, identity
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid, not_found
 from gpuaas.model.identity import Caller, Org, Project
-from gpuaas.model.permission import PERMISSIONS, scope_allows
+from gpuaas.model.permission import BREAK_GLASS, PERMISSIONS, role_allows, scope_allows
 
 
 def signed_in(tx: Tx, caller: Caller, action: str) -> None:
@@ -24,14 +24,13 @@ def on_platform(tx: Tx, caller: Caller, action: str) -> None:
 def in_org(tx: Tx, caller: Caller, action: str, name: str | None) -> Org:
     """`name` may be left out by a member of one org."""
     _covered(tx, caller, action)
-    mine = identity.orgs_of(tx, caller.user_id)
-    found = [(org, role) for org, role in mine if name is None or name in (org.id, org.slug)]
+    found = [(org, role) for org, role in _orgs(tx, caller) if name is None or name in (org.id, org.slug)]
     if not found:
         raise not_found("organisation", name) if name else _belongs_nowhere("organisation")
     if len(found) > 1:
         raise invalid("You belong to several organisations.", "Say which: " + ", ".join(org.slug for org, _ in found))
     org, role = found[0]
-    if role not in PERMISSIONS[action].roles:
+    if not role_allows(role, action):
         raise _forbidden(action)
     return org
 
@@ -39,7 +38,7 @@ def in_org(tx: Tx, caller: Caller, action: str, name: str | None) -> Org:
 def in_project(tx: Tx, caller: Caller, action: str, name: str | None) -> Project:
     """By id or slug; `name` may be left out by somebody who sees one project."""
     _covered(tx, caller, action)
-    visible = identity.visible_projects(tx, caller.user_id)
+    visible = _projects(tx, caller)
     found = [(project, role) for project, role in visible if name is None or name in (project.id, project.slug)]
     if not found:
         raise not_found("project", name) if name else _belongs_nowhere("project")
@@ -47,7 +46,7 @@ def in_project(tx: Tx, caller: Caller, action: str, name: str | None) -> Project
         listed = ", ".join(f"{project.slug} ({project.id})" for project, _ in found)
         raise invalid("Several projects fit.", f"Say which one, by id where slugs are equal: {listed}")
     project, role = found[0]
-    if role not in PERMISSIONS[action].roles:
+    if not role_allows(role, action):
         raise _forbidden(action)
     return project
 
@@ -55,12 +54,12 @@ def in_project(tx: Tx, caller: Caller, action: str, name: str | None) -> Project
 def projects(tx: Tx, caller: Caller, action: str) -> dict[str, tuple[Project, str]]:
     """Every project that the caller sees, by id, with the role there. Check single objects with `on_object`."""
     _covered(tx, caller, action)
-    return {project.id: (project, role) for project, role in identity.visible_projects(tx, caller.user_id)}
+    return {project.id: (project, role) for project, role in _projects(tx, caller)}
 
 
 def on_object(tx: Tx, action: str, role: str) -> None:
     """For an object found in one of `projects`: does the role there allow it?"""
-    if role not in PERMISSIONS[action].roles:
+    if not role_allows(role, action):
         raise _forbidden(action)
 
 
@@ -71,11 +70,33 @@ def still(tx: Tx, caller: Caller, action: str, project_id: str | None) -> None:
     if permission.scope == "platform":
         on_platform(tx, caller, action)
     if project_id is not None:
-        roles = {project.id: role for project, role in identity.visible_projects(tx, caller.user_id)}
+        roles = {project.id: role for project, role in _projects(tx, caller)}
         if project_id not in roles:
             raise not_found("project", project_id)
         if permission.scope == "project":
             on_object(tx, action, roles[project_id])
+
+
+def _orgs(tx: Tx, caller: Caller) -> list[tuple[Org, str]]:
+    mine = identity.orgs_of(tx, caller.user_id)
+    known = {org.id for org, _ in mine}
+    return mine + [(org, BREAK_GLASS) for org in _broken_into(tx, caller) if org.id not in known]
+
+
+def _projects(tx: Tx, caller: Caller) -> list[tuple[Project, str]]:
+    mine = identity.visible_projects(tx, caller.user_id)
+    known = {project.id for project, _ in mine}
+    opened = [project for org in _broken_into(tx, caller) for project in identity.projects_of(tx, org.id)]
+    return mine + [(project, BREAK_GLASS) for project in opened if project.id not in known]
+
+
+def _broken_into(tx: Tx, caller: Caller) -> list[Org]:
+    """Whose objects an operator may act on right now. What they do there carries the reason's id in its audit entry."""
+    if caller.platform_role is None:
+        return []
+    found = break_glass.open_of(tx, caller.user_id)
+    tx.break_glass.update({org.id: entry.id for entry, org in found})
+    return [org for _, org in found]
 
 
 def _covered(tx: Tx, caller: Caller, action: str) -> None:

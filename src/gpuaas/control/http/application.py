@@ -21,6 +21,7 @@ from gpuaas import __version__
 from gpuaas.control.http import (
     allocations,
     billing,
+    break_glass,
     history,
     identity,
     machine_access,
@@ -107,7 +108,7 @@ def build(
     advertise_url: str = "",
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
-    of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES]
+    of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]
     out = [*history.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
     routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES]

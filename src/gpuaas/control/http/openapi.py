@@ -60,6 +60,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "WebhookChange": {"enabled": False},
     "Rotation": {"overlap_seconds": 86400},
     "Replay": {"first": 12, "last": 40},
+    "OpenBreakGlass": {"org": "acme", "reason": "INC-42: machine floods the network", "duration_seconds": 3600},
     "NewOffer": {
         "slug": "h100-1",
         "name": "One H100",

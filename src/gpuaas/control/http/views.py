@@ -5,6 +5,7 @@ from typing import Any
 
 from gpuaas.control.store.events import AuditEntry, Event
 from gpuaas.model.allocation import Allocation, ssh_port
+from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
 from gpuaas.model.lifecycle import SLOT
 from gpuaas.model.login import Login
@@ -80,6 +81,22 @@ def session(login: Login, user: str | None) -> api.SessionView:
         login.opened_at,
         login.closed_at,
         login.close_reason,
+    )
+
+
+def break_glass(entry: BreakGlass, org: str, user: str, now: datetime) -> api.BreakGlassView:
+    return api.BreakGlassView(
+        entry.id,
+        entry.org_id,
+        org,
+        entry.user_id,
+        user,
+        entry.reason,
+        entry.created_at,
+        entry.expires_at,
+        entry.ended_at,
+        entry.ended_by,
+        entry.is_open(now),
     )
 
 

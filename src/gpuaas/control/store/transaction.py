@@ -54,11 +54,13 @@ class Tx:
     correlation_id: str | None = None
     authorized: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
     _events: list[dict[str, Any]] = field(default_factory=list)
     _audit: list[dict[str, Any]] = field(default_factory=list)
 
     def emit(self, type: str, /, *, org_id: str, project_id: str, kind: str, id: str, **data: Any) -> None:
         """One event in the project's feed."""
+        data = self._under_break_glass(org_id, data)
         self._events.append(
             {
                 "org_id": org_id,
@@ -77,6 +79,7 @@ class Tx:
         self, action: str, /, *, org_id: str, kind: str, id: str, project_id: str | None = None, **data: Any
     ) -> None:
         """One entry in the org's audit chain: exactly one per mutation."""
+        data = self._under_break_glass(org_id, data)
         self._audit.append(
             {
                 "org_id": org_id,
@@ -90,6 +93,9 @@ class Tx:
                 "correlation_id": self.correlation_id,
             }
         )
+
+    def _under_break_glass(self, org_id: str, data: dict[str, Any]) -> dict[str, Any]:
+        return {**data, "break_glass": self.break_glass[org_id]} if org_id in self.break_glass else data
 
     def wake(self, topic: str) -> None:
         """Tell listeners after the commit that there is something to look at. A hint: the truth is in the tables."""

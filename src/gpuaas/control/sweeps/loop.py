@@ -7,7 +7,16 @@ from typing import NamedTuple
 
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes, wait
-from gpuaas.control.sweeps import budgets, lost_nodes, old_answers, old_deliveries, old_samples, queue, statements
+from gpuaas.control.sweeps import (
+    budgets,
+    expired_break_glass,
+    lost_nodes,
+    old_answers,
+    old_deliveries,
+    old_samples,
+    queue,
+    statements,
+)
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +31,7 @@ class Sweep(NamedTuple):
 SWEEPS = (
     Sweep("lost_nodes", lost_nodes.sweep, 2.0, "nodes"),
     Sweep("queue", queue.sweep, 5.0, "placement"),
+    Sweep("expired_break_glass", expired_break_glass.sweep, 5.0, "never"),
     Sweep("old_answers", old_answers.sweep, 600.0, "never"),
     Sweep("old_deliveries", old_deliveries.sweep, 600.0, "never"),
     Sweep("old_samples", old_samples.sweep, 60.0, "never"),
