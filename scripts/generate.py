@@ -1,9 +1,11 @@
 """Writes the files that are derived from the code. With --check it writes nothing and fails when one is stale."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from gpuaas.control.http import asyncapi
 from gpuaas.model.lifecycle import ALL, PREVIOUS, STAYS, Lifecycle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,7 +45,12 @@ def _targets(lifecycle: Lifecycle, state: str, becomes: str) -> list[str]:
     return sorted({row.while_ for row in lifecycle.rows if row.becomes == state and row.while_ != state})
 
 
+def events() -> str:
+    return json.dumps(asyncapi.document(), indent=1) + "\n"
+
+
 FILES: list[tuple[str, Callable[[], str]]] = [
+    ("docs/asyncapi.json", events),
     ("docs/lifecycles.md", lifecycles),
 ]
 

@@ -13,6 +13,7 @@ import pytest
 from api.server import Replica, serve
 from api.world import Person, World, launch, person
 from gpuaas.control.app import allocations
+from gpuaas.control.http import positions
 from gpuaas.control.store import tokens
 
 PROMPT_SECONDS = 2.0
@@ -196,3 +197,65 @@ def test_an_absorbed_operation_ends_too(world: World, replica: Replica) -> None:
     world.store.transact(allocations.release, caller, id, "absorbed")
     assert feed.ended.wait(PROMPT_SECONDS)
     assert feed.frames[-1]["data"]["state"] == "superseded"
+
+
+def test_an_orgs_feed_resumes_anywhere_without_gap_or_duplicate(
+    world: World, replica: Replica, second: Replica
+) -> None:
+    """Two projects at once, and a third that is made meanwhile; every connection goes on at the other server."""
+    admin, org_id = world.people["tenant_admin"], world.lab.org_id
+    projects = [world.lab.id, world.side.id]
+
+    def happen(number: int) -> None:
+        queue(world, f"org-{number}")
+        world.store.transact(
+            launch, world.people["neighbour"], world.side.id, f"org-{number}", offer="b200-1", wait=True
+        )
+
+    first = Feed(f"{replica.url}/api/v1/orgs/{org_id}/events/follow", admin)
+    begin = {id: newest(replica, admin, id) for id in projects}
+    seen, position = [], None
+    for number in range(4):
+        server = (replica, second)[number % 2]
+        happen(2 * number)
+        headers = {"Last-Event-ID": position} if position else {}
+        feed = first if number == 0 else Feed(f"{server.url}/api/v1/orgs/acme/events/follow", admin, headers=headers)
+        frames = list(feed.wait_for(4))
+        feed.close()
+        happen(2 * number + 1)
+        seen += frames
+        position = frames[-1]["id"]
+    made = httpx.post(f"{replica.url}/api/v1/projects", json={"slug": "third", "name": "T", "org": "acme"},
+                      headers=admin.headers).json()  # fmt: skip
+    last = Feed(f"{replica.url}/api/v1/orgs/{org_id}/events/follow", admin, headers={"Last-Event-ID": position})
+    seen += last.wait_for(5)
+    last.close()
+    for id in (*projects, made["id"]):
+        query = {"project": id, "limit": "500"}
+        everything = httpx.get(f"{replica.url}/api/v1/events", params=query, headers=admin.headers).json()["items"]
+        new = [item for item in everything if item["seq"] > begin.get(id, 0)]
+        assert [frame["data"] for frame in seen if frame["data"]["project_id"] == id] == new
+    assert world.globex.id not in {frame["data"]["project_id"] for frame in seen}
+
+
+def newest(replica: Replica, who: Person, project_id: str) -> int:
+    query = {"project": project_id, "limit": "500"}
+    found = httpx.get(f"{replica.url}/api/v1/events", params=query, headers=who.headers).json()["items"]
+    return int(found[-1]["seq"])
+
+
+@pytest.mark.parametrize("bad", ["x", "1", "AAAAAAAA", "not/ours", "a" * 8101])
+def test_a_bad_position_in_an_org_is_refused(world: World, http: httpx.Client, bad: str) -> None:
+    headers = {**world.people["tenant_admin"].headers, "Last-Event-ID": bad}
+    assert http.get("/api/v1/orgs/acme/events/follow", headers=headers).status_code == 422
+
+
+def test_a_position_from_the_future_is_told(world: World, http: httpx.Client) -> None:
+    """The database was restored from an older copy: going on in silence would skip what it numbers again."""
+    headers = {**world.people["viewer"].headers, "Last-Event-ID": "999999999"}
+    answer = http.get(f"/api/v1/events/follow?project={world.lab.id}", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (409, "feed_is_shorter")
+    ahead = positions.encoded({world.lab.id: 999999999})
+    headers = {**world.people["tenant_admin"].headers, "Last-Event-ID": ahead}
+    answer = http.get("/api/v1/orgs/acme/events/follow", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (409, "feed_is_shorter")

@@ -15,15 +15,24 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @project_option
+@click.option("--org", metavar="ORG", help="Follow every project of this organisation; with --follow only.")
 @click.option("--follow", "-f", is_flag=True, help="Keep showing what happens, until you interrupt it.")
 @click.option("--after", type=click.IntRange(0), metavar="NUMBER", help="Only what came after this event.")
 @click.option("--object", "object_id", metavar="ID", help="Only about this object.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many, the newest.")
 @click.pass_obj
 def events(
-    session: Session, project: str | None, follow: bool, after: int | None, object_id: str | None, limit: int
-) -> None:
+    session: Session, project: str | None, org: str | None, follow: bool, after: int | None, object_id: str | None,
+    limit: int,
+) -> None:  # fmt: skip
     """What happened in a project, oldest first. With --json, --follow prints one event per line."""
+    if org:
+        if project or after is not None or not follow:
+            raise click.UsageError("--org goes with --follow, and without --project and --after.")
+        for event, _ in session.client().events.follow_org(org):
+            if object_id in (None, event.object_id):
+                output.json(event) if session.json else output.echo(f"{event.project_id}  {_line(event)}")
+        return
     chosen = session.project(project)
     if follow:
         for event in session.client().events.follow(chosen, after=after):

@@ -9,8 +9,11 @@ Schema = dict[str, Any]
 
 TEXT: Schema = {"type": "string"}
 OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
+TEXTS: Schema = {"type": "array", "items": TEXT}
 NUMBER: Schema = {"type": "integer"}
 FLAG: Schema = {"type": "boolean"}
+# In the data of any event: the break-glass that gave an operator the right to cause it.
+ALWAYS: dict[str, Schema] = {"break_glass": TEXT}
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,8 @@ class EventType:
 
     def schema(self) -> Schema:
         """Of `data`. New fields may come: whoever reads ignores what they do not know."""
-        return {"type": "object", "properties": self.data, "additionalProperties": TEXT if self.open else True}
+        properties = {**self.data, **ALWAYS}
+        return {"type": "object", "properties": properties, "additionalProperties": TEXT if self.open else True}
 
 
 _MOVED = {"name": TEXT, "was": OPTIONAL_TEXT, "state": TEXT, "version": NUMBER}
@@ -49,7 +53,50 @@ EVENTS: dict[str, EventType] = {
     ),
     "member.set": EventType("Somebody got a role in the project", "user", {"role": TEXT}),
     "member.remove": EventType("Somebody left the project", "user", {}),
+    "service_account.create": EventType(
+        "An account for programs was made", "service_account", {"name": TEXT, "role": TEXT}
+    ),
+    "service_account.delete": EventType(
+        "An account for programs was deleted; `machines` are what it leaves",
+        "service_account",
+        {"name": TEXT, "machines": TEXTS},
+    ),
+    "service_account.token": EventType(
+        "An account for programs got a token", "service_account", {"token": TEXT, "scopes": TEXTS}
+    ),
+    "service_account.revoke_token": EventType("A token of an account ended", "service_account", {"token": TEXT}),
+    "service_account.add_key": EventType(
+        "An account for programs got an SSH key", "service_account", {"key": TEXT, "fingerprint": TEXT}
+    ),
+    "service_account.remove_key": EventType(
+        "An SSH key of an account was removed", "service_account", {"fingerprint": TEXT, "machines": TEXTS}
+    ),
+    "usage.corrected": EventType(
+        "Time that was counted is not charged after all",
+        "usage",
+        {"correction": TEXT, "from": TEXT, "to": TEXT, "reason": TEXT},
+    ),
+    "budget.alert": EventType(
+        "A part of a budget is spent",
+        "budget",
+        {"of": TEXT, "percent": NUMBER, "month": TEXT, "amount_micros": NUMBER, "spent_micros": NUMBER},
+    ),
+    "statement.closed": EventType(
+        "The statement of a month is final", "statement", {"month": TEXT, "amount_micros": NUMBER}
+    ),
+    "break_glass.open": EventType(
+        "An operator opened access to the tenant's objects",
+        "break_glass",
+        {"reason": TEXT, "expires_at": TEXT, "operator": TEXT, "replaces": TEXT},
+    ),
+    "break_glass.end": EventType("An operator's access to the tenant's objects was ended", "break_glass", {}),
+    "break_glass.expire": EventType("An operator's access to the tenant's objects expired", "break_glass", {}),
     "webhook.created": EventType("A webhook of the project was made", "webhook", {"name": TEXT}),
     "webhook.changed": EventType("A webhook of the project was changed", "webhook", {"name": TEXT}),
     "webhook.removed": EventType("A webhook of the project was removed", "webhook", {"name": TEXT}),
 }
+
+
+def is_event(type: str) -> bool:
+    """What a node tells of one of its machines is passed on also when this server is too old to know it."""
+    return type in EVENTS or type.startswith("fact.")

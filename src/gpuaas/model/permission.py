@@ -68,6 +68,7 @@ PERMISSIONS: dict[str, Permission] = {
     "audit.read": _org(TENANT_ADMIN),
     "org_usage.read": _org(TENANT_ADMIN),
     "org_budget.write": _org(TENANT_ADMIN),
+    "org_event.read": _org(TENANT_ADMIN),
     "org_webhook.read": _org(TENANT_ADMIN),
     "org_webhook.write": _org(TENANT_ADMIN),
     "self.read": SIGNED_IN,

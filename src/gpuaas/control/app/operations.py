@@ -7,8 +7,8 @@ from gpuaas.control.app.allocations import show
 from gpuaas.control.store import events, identity, operations
 from gpuaas.control.store.events import AuditEntry, Event
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.errors import not_found
-from gpuaas.model.identity import Caller, Project
+from gpuaas.kit.errors import conflict, not_found
+from gpuaas.model.identity import Caller, Org, Project
 from gpuaas.model.operation import Operation
 
 
@@ -39,6 +39,32 @@ def followed_project(tx: Tx, caller: Caller, project_name: str | None) -> tuple[
     """The project whose feed is followed, and the newest number in it."""
     project = access.in_project(tx, caller, "event.read", project_name)
     return project, events.last_seq(tx, project.id)
+
+
+def in_this_feed(seen: int, newest: int) -> None:
+    """A position that lies ahead was given by a database that this one is an older copy of."""
+    if seen > newest:
+        raise conflict(
+            "feed_is_shorter",
+            f"The feed ends at event {newest}, and you have seen {seen}: the database was restored from a backup.",
+            "Start again without Last-Event-ID, and look at what is there now.",
+        )
+
+
+def followed_org(tx: Tx, caller: Caller, org_name: str) -> tuple[Org, dict[str, int]]:
+    """The org whose feeds are followed, and the newest number in each."""
+    org = access.in_org(tx, caller, "org_event.read", org_name)
+    return org, events.last_seqs(tx, org.id)
+
+
+def list_org_events(tx: Tx, caller: Caller, org_name: str, seen: dict[str, int], limit: int) -> list[Event]:
+    """What comes next in each project, one project after the other."""
+    org = access.in_org(tx, caller, "org_event.read", org_name)
+    found: list[Event] = []
+    for project_id, newest in sorted(events.last_seqs(tx, org.id).items()):
+        if newest > seen.get(project_id, 0) and len(found) < limit:
+            found += events.events(tx, project_id, seen.get(project_id, 0), limit - len(found))
+    return found
 
 
 def list_audit(tx: Tx, caller: Caller, org_name: str | None, after: int, limit: int) -> list[AuditEntry]:

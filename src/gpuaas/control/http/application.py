@@ -20,8 +20,10 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from gpuaas import __version__
 from gpuaas.control.http import (
     allocations,
+    asyncapi,
     billing,
     break_glass,
+    feeds,
     history,
     identity,
     machine_access,
@@ -72,6 +74,11 @@ def document(request: Request[Any, Any, Any]) -> Response[dict[str, Any]]:
     return Response(openapi.document(request.app), media_type="application/json")
 
 
+@get("/asyncapi.json", opt={"action": "health"}, sync_to_thread=True, include_in_schema=False)
+def events_document() -> Response[dict[str, Any]]:
+    return Response(asyncapi.document(), media_type="application/json")
+
+
 def correlated(app: ASGIApp) -> ASGIApp:
     """Every request has a correlation id: the caller's, or a new one; it is on the response and on every log line."""
 
@@ -110,14 +117,14 @@ def build(
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]
-    out = [*history.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
+    out = [*history.ROUTES, *feeds.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
     routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,
             readyz,
             prometheus.scrape,
-            Router(PREFIX, route_handlers=[document, *routes, *sockets]),
+            Router(PREFIX, route_handlers=[document, events_document, *routes, *sockets]),
         ],
         state=State({"store": store, "wakes": wakes, "streams": streams.Streams(advertise_url)}),
         exception_handlers=HANDLERS,

@@ -37,4 +37,7 @@ DeliveryState = Annotated[
 ]
 Step = Annotated[int | None, Parameter(ge=1, le=86400, description="Seconds of one point.", required=False)]
 Sequence = Annotated[int | None, Parameter(ge=0, le=2**53, required=False)]
+OrgEventId = Annotated[
+    str | None, Parameter(header="Last-Event-ID", max_length=8100, pattern=r"^[A-Za-z0-9_-]+" + END, required=False)
+]
 LastEventId = Annotated[str | None, Parameter(header="Last-Event-ID", pattern=r"^[0-9]{1,15}" + END, required=False)]

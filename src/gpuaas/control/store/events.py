@@ -63,6 +63,12 @@ def last_seq(tx: Tx, project_id: str) -> int:
     return int(tx.conn.execute(select(t.projects.c.event_seq).where(t.projects.c.id == project_id)).scalar_one())
 
 
+def last_seqs(tx: Tx, org_id: str) -> dict[str, int]:
+    """Of every project of an org."""
+    statement = select(t.projects.c.id, t.projects.c.event_seq).where(t.projects.c.org_id == org_id)
+    return {row.id: row.event_seq for row in tx.conn.execute(statement)}
+
+
 def audit(tx: Tx, org_id: str, after: int, limit: int) -> list[AuditEntry]:
     statement = select(*columns(t.audit, AuditEntry)).where(t.audit.c.org_id == org_id, t.audit.c.seq > after)
     return many(tx.conn, statement.order_by(t.audit.c.seq).limit(limit), AuditEntry)

@@ -16,12 +16,15 @@ from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import (
+    ARRAY,
     Connection,
     Engine,
     NestedTransaction,
+    Text,
     create_engine,
     func,
     insert,
+    literal,
     make_url,
     select,
     text,
@@ -34,6 +37,7 @@ from gpuaas.control.store import tables as t
 from gpuaas.kit.clock import Clock, SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
+from gpuaas.model.event import is_event
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -59,7 +63,9 @@ class Tx:
     _audit: list[dict[str, Any]] = field(default_factory=list)
 
     def emit(self, type: str, /, *, org_id: str, project_id: str, kind: str, id: str, **data: Any) -> None:
-        """One event in the project's feed."""
+        """One event in the project's feed. A type that no document lists does not commit."""
+        if not is_event(type):
+            raise AssertionError(f"say in model/event.py what an event of type {type!r} is")
         data = self._under_break_glass(org_id, data)
         self._events.append(
             {
@@ -144,6 +150,7 @@ class Tx:
         first = last - len(rows) + 1
         self.conn.execute(insert(t.events), [{**row, "seq": first + n} for n, row in enumerate(rows)])
         self.wake(f"project:{project_id}")
+        self.wake(f"org:{rows[0]['org_id']}")
 
     def _write_audit(self, org_id: str, rows: list[dict[str, Any]]) -> None:
         seq, digest = self.conn.execute(
@@ -212,8 +219,8 @@ class Store:
             return
         try:
             with conn.begin():
-                for topic in sorted(topics):
-                    conn.execute(select(func.pg_notify(CHANNEL, topic)))
+                told = func.unnest(literal(sorted(topics), ARRAY(Text))).column_valued("topic")
+                conn.execute(select(func.pg_notify(CHANNEL, told)))
         except DBAPIError as error:
             log.warning("a wake-up was lost: %s", error)
 

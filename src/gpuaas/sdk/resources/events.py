@@ -24,3 +24,15 @@ class Events:
             if event.seq > seen:
                 seen = event.seq
                 yield event
+
+    def follow_org(self, org: str, *, position: str = "") -> Iterator[tuple[EventView, str]]:
+        """Every event of every project of an org, once, each with the position after it, from which to go on later.
+
+        In order within a project; there is no order between projects.
+        """
+        seen: dict[str, int] = {}
+        for frame in frames(self._api.transport, path("orgs", org, "events", "follow"), last_id=position):
+            event = decoded(frame, EventView)
+            if event.seq > seen.get(event.project_id, -1):
+                seen[event.project_id] = event.seq
+                yield event, frame.id
