@@ -53,6 +53,7 @@ class Watch:
             self._usage(cursor, rows)
             self._no_going_back(cursor, rows)
             self._keys(cursor, rows)
+            self._counts(cursor)
         self._machines(rows)
 
     def _timeline(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
@@ -230,6 +231,37 @@ class Watch:
                     key["fingerprint"] in owned[key["user_id"]] and key["user_id"] == rows[spec["id"]]["owner_id"],
                     f"I5: {spec['id']} lets {key['fingerprint']} in, which its owner does not have",
                 )
+
+    def _counts(self, cursor: psycopg.Cursor[Row]) -> None:
+        """What placement chooses nodes by is what there is: free slots, counted from the slots themselves."""
+        nodes = {row["id"]: row for row in cursor.execute("SELECT * FROM nodes").fetchall()}
+        held = {
+            row["slot_id"] for row in cursor.execute("SELECT slot_id FROM claims WHERE state <> 'freed'").fetchall()
+        }
+        there: dict[str, list[Row]] = defaultdict(list)
+        for slot in cursor.execute("SELECT * FROM slots WHERE state <> 'retired'").fetchall():
+            there[slot["node_id"]].append(slot)
+        counted = {
+            (row["node_id"], row["gpu_model"]): row for row in cursor.execute("SELECT * FROM capacity").fetchall()
+        }
+        models = {(node_id, slot["gpu_model"]) for node_id, slots in there.items() for slot in slots}
+        expect(set(counted) == models, f"counted are {sorted(counted)}, there are {sorted(models)}")
+        for (node_id, model), row in counted.items():
+            node, slots = nodes[node_id], there[node_id]
+            groups: dict[int, int] = defaultdict(int)
+            free = [s for s in slots if s["state"] == "approved" and s["id"] not in held and s["gpu_model"] == model]
+            for slot in free:
+                groups[slot["numa"]] += len(slot["gpus"])
+            truth = {
+                "pool": node["org_id"] or "",
+                "open": node["state"] == "ready" and bool((node["inventory"] or {}).get("ready")),
+                "slots": len(slots),
+                "free_slots": len(free),
+                "free_gpus": sum(groups.values()),
+                "together": max(groups.values(), default=0),
+            }
+            said = {name: row[name] for name in truth}
+            expect(said == truth, f"of {model} on {node_id} is counted {said}, there is {truth}")
 
     def _machines(self, rows: dict[str, Row]) -> None:
         """I3, I9: what is reaped has left nothing, and a machine is interrupted once for each time it was asked for."""

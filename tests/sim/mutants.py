@@ -29,12 +29,46 @@ class Mutant:
 CONTROL, NODE = "gpuaas/control/", "gpuaas/node/"
 
 MUTANTS = (
-    Mutant("two winners for a slot", CONTROL + "store/claims.py", "first() is None:", "first() is False:", 3),
+    Mutant(
+        "a slot that is being scrubbed looks free",
+        CONTROL + "store/slots.py",
+        "WHERE c.slot_id = s.id AND c.state <> 'freed')",
+        "WHERE c.slot_id = s.id AND c.state = 'held')",
+        6,
+    ),
+    Mutant(
+        "a claim is not counted",
+        CONTROL + "operations/launch.py",
+        "    _count(tx, found)\n    return started",
+        "    return started",
+        0,
+    ),
+    Mutant(
+        "a slot that is free again is not counted",
+        CONTROL + "store/claims.py",
+        "    capacity.changed(tx, node_id)\n",
+        "",
+        0,
+    ),
+    Mutant(
+        "a node that fell silent stays open",
+        CONTROL + "store/nodes.py",
+        "    capacity.changed(tx, node.id)\n",
+        "",
+        0,
+    ),
+    Mutant(
+        "a restored store places before nodes said what they hold",
+        CONTROL + "store/stores.py",
+        "    capacity.close_all(tx)\n",
+        "",
+        0,
+    ),
     Mutant(
         "slots freed before the node has scrubbed them",
         CONTROL + "operations/release.py",
         "    claims.scrubbing(tx, moved.id)\n",
-        "    claims.scrubbing(tx, moved.id)\n    claims.free(tx, moved.id, [])\n",
+        "    claims.scrubbing(tx, moved.id)\n    claims.free(tx, moved.id, allocation.node_id, [])\n",
         0,
     ),
     Mutant(
@@ -210,7 +244,7 @@ MUTANTS = (
     Mutant(
         "a deleted key still opens machines",
         CONTROL + "app/keys.py",
-        "machine_access.withdraw(tx, allocations.owned(tx, caller.user_id), [key])",
+        "machine_access.withdraw(tx, allocations.owned(tx, user_id), [key])",
         "machine_access.withdraw(tx, [], [key])",
         1,
     ),

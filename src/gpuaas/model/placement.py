@@ -1,5 +1,7 @@
 """What placement looks at, and what it answers. Built from one snapshot of the store."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 
@@ -15,6 +17,10 @@ class SlotView:
     numa: int
     state: str
     claimed: bool
+
+    @property
+    def free(self) -> bool:
+        return self.state == "approved" and not self.claimed
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,10 @@ class Wanted:
     isolation: str
     realisations: tuple[str, ...]
     count: int = 1
+
+    @property
+    def needs_whole_node(self) -> bool:
+        return self.isolation == "dedicated_node" or self.realisations == ("baremetal",)
 
 
 @dataclass(frozen=True)
@@ -69,3 +79,11 @@ class Plan:
     @property
     def fits(self) -> bool:
         return bool(self.seats)
+
+
+def most_together(slots: Iterable[SlotView]) -> int:
+    """GPUs of the group of neighbours that has most of them among these slots."""
+    groups: Counter[int] = Counter()
+    for slot in slots:
+        groups[slot.numa] += slot.gpu_count
+    return max(groups.values(), default=0)

@@ -7,6 +7,7 @@ from typing import Any
 from gpuaas.control.app import access
 from gpuaas.control.app.offers import usable_offer
 from gpuaas.control.operations import launch as launching
+from gpuaas.control.operations import placing
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.placement.plan import plan as planned
@@ -21,7 +22,7 @@ from gpuaas.model.permission import PLATFORM_ROLES
 from gpuaas.model.placement import Plan, Reason
 from gpuaas.wire.api import Launch
 
-Started = list[tuple[Allocation, Operation]]
+Started = launching.Started
 
 
 def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
@@ -31,45 +32,40 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     offer = usable_offer(tx, request.offer)
     if not identity.belongs(tx, project, caller.user_id, lock=True):
         raise not_found("project", project.id)  # taken out of it in this moment
-    key_ids = _keys(tx, caller, request.access.keys)
+    chosen = _keys(tx, caller, request.access.keys)
     names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
     taken = allocations.name_taken(tx, project.id, names)
     if taken:
         raise _name_taken(taken)
-    group_id = tx.ids.new("gr")
-    try:
-        group = [
-            allocations.insert_allocation(
-                tx,
-                id=tx.ids.new("al"),
-                org_id=project.org_id,
-                project_id=project.id,
-                name=name,
-                offer_id=offer.id,
-                owner_id=caller.user_id,
-                group_id=group_id,
-                key_ids=key_ids,
-            )
-            for name in names
-        ]
-    except Taken as error:
-        raise _name_taken(request.name) from error
-    found = launching.start(tx, group, offer)
+    found = placing.find(tx, launching.wanted(offer, project.org_id, request.count))
     if not found.fits and not request.wait:
-        raise no_capacity(offer.slug, hide_nodes(caller, found))
+        raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
     if not found.fits:
         tx.wake("placement")
+    same: dict[str, Any] = {
+        "org_id": project.org_id,
+        "project_id": project.id,
+        "offer_id": offer.id,
+        "owner_id": caller.user_id,
+        "group_id": tx.ids.new("gr"),
+        "key_ids": [key.id for key in chosen],
+    }
+    drafts = [{"id": tx.ids.new("al"), "name": name, **same} for name in names]
+    try:
+        started = launching.start(tx, found, drafts, offer, chosen)
+    except Taken as error:
+        raise _name_taken(request.name) from error
     tx.audit(
         "allocation.launch",
         org_id=project.org_id,
         project_id=project.id,
         kind="allocation",
-        id=group[0].id,
+        id=drafts[0]["id"],
         names=names,
-        ids=[allocation.id for allocation in group],
+        ids=[draft["id"] for draft in drafts],
         offer=offer.slug,
     )
-    return [_with_operation(tx, allocation.id) for allocation in group], hide_nodes(caller, found)
+    return started, hide_nodes(caller, found.plan)
 
 
 def plan(tx: Tx, caller: Caller, offer_name: str, project_name: str | None, count: int) -> Plan:
@@ -139,7 +135,7 @@ def find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Alloc
     return allocation
 
 
-def _keys(tx: Tx, caller: Caller, wanted: list[str] | None) -> list[str]:
+def _keys(tx: Tx, caller: Caller, wanted: list[str] | None) -> list[SshKey]:
     mine = keys.keys(tx, caller.user_id, lock=True)
     if not mine:
         raise invalid(
@@ -147,7 +143,7 @@ def _keys(tx: Tx, caller: Caller, wanted: list[str] | None) -> list[str]:
             "Add one first: `gpuaas key add laptop ~/.ssh/id_ed25519.pub`.",
             code="no_ssh_key",
         )
-    return [key.id for key in (mine if wanted is None else chosen_keys(mine, wanted))]
+    return mine if wanted is None else chosen_keys(mine, wanted)
 
 
 def chosen_keys(registered: Sequence[SshKey], wanted: Sequence[str]) -> list[SshKey]:
@@ -219,14 +215,6 @@ def not_now(allocation: Allocation, verb: str) -> Problem:
         message = f"It is {allocation.state}; {verb} works while {' or '.join(ALLOCATION.while_(verb))}."
         hint = f"Right now you can: {', '.join(allocation.allowed_actions) or 'only wait'}."
     return conflict("not_in_this_state", message, hint, allowed_actions=list(allocation.allowed_actions))
-
-
-def _with_operation(tx: Tx, allocation_id: str) -> tuple[Allocation, Operation]:
-    allocation = allocations.by_id(tx, allocation_id)
-    operation = operations.open_(tx, allocation_id, MACHINE)
-    assert allocation is not None
-    assert operation is not None
-    return allocation, operation
 
 
 def _latest_operation(tx: Tx, allocation: Allocation) -> Operation:

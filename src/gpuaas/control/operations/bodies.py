@@ -1,34 +1,35 @@
 """The body of an allocation's spec, made from what the store knows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gpuaas.control.store import allocations, identity, keys, slots
+from gpuaas.control.store import allocations, keys
 from gpuaas.control.store.specs import Body
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem
 from gpuaas.model.allocation import Allocation, ssh_port, uid_base
-from gpuaas.model.identity import SshKey
+from gpuaas.model.identity import Project, SshKey
 from gpuaas.model.node import Offer
+from gpuaas.model.placement import SlotView
 from gpuaas.wire.node import MAX_SPEC_BYTES, AllocationBody, KeySpec, SlotSpec
 
 
-def build(tx: Tx, allocation: Allocation, offer: Offer, slot_ids: Sequence[str]) -> Body:
+def build(
+    allocation: Allocation, offer: Offer, slots: Sequence[SlotView], keys: Iterable[SshKey], project: Project
+) -> Body:
     assert allocation.seat is not None
-    project = identity.project(tx, allocation.project_id)
-    assert project is not None
     body = AllocationBody(
         name=allocation.name,
         org_id=allocation.org_id,
         project_id=allocation.project_id,
-        slots=[SlotSpec(slot.id, list(slot.gpus)) for slot in slots.by_ids(tx, list(slot_ids))],
+        slots=[SlotSpec(slot.id, list(slot.gpus)) for slot in sorted(slots, key=lambda slot: slot.id)],
         cpus=offer.cpus,
         memory_mib=offer.memory_mib,
         seat=allocation.seat,
         ssh_port=ssh_port(allocation.seat),
         uid_base=uid_base(allocation.seat),
-        keys=[_key(key) for key in keys_of(tx, allocation)],
+        keys=[_key(key) for key in keys],
         restarts=allocation.restarts,
         open_network=project.open_network,
     )

@@ -3,22 +3,21 @@
 place -> deliver -> (the node's steps) -> ready
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from gpuaas.control.operations import bodies
-from gpuaas.control.placement.plan import plan
-from gpuaas.control.store import allocations, claims, nodes, operations, slots, specs
+from gpuaas.control.operations import bodies, placing
+from gpuaas.control.operations.placing import Found
+from gpuaas.control.store import allocations, capacity, claims, identity, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
+from gpuaas.model.identity import Project, SshKey
 from gpuaas.model.node import Offer
-from gpuaas.model.operation import LAUNCH, begin, done
-from gpuaas.model.placement import Plan, Reason, Seat, Wanted
+from gpuaas.model.operation import LAUNCH, Operation, begin, done, fresh_phases
+from gpuaas.model.placement import Plan, Seat, SlotView, Wanted
 
-# A lost race is planned again on a fresh snapshot. Each one was won by somebody else, so that they end; as many may
-# happen at once as the store has connections.
-TRIES = 64
-
-CONTENDED = Plan((), (Reason("contended", "others took the free slots in the same moment", 1),))
+Started = list[tuple[Allocation, Operation]]
+GENERATION = 1  # of the first spec
 
 
 def wanted(offer: Offer, org_id: str, count: int) -> Wanted:
@@ -34,56 +33,72 @@ def wanted(offer: Offer, org_id: str, count: int) -> Wanted:
     )
 
 
-def start(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
-    """Open the operations and place the whole group if it fits; otherwise it stays queued."""
-    for allocation in group:
-        operations.start(tx, allocation, LAUNCH)
-    return place(tx, group, offer)
+def start(tx: Tx, found: Found, drafts: Sequence[dict[str, Any]], offer: Offer, keys: Sequence[SshKey]) -> Started:
+    """Write the whole group where it was found to fit; where it was not, it stays queued."""
+    if not found.fits:
+        return [_queued(tx, draft) for draft in drafts]
+    project = identity.project(tx, drafts[0]["project_id"])
+    assert project is not None
+    started = []
+    for draft, seat in zip(drafts, found.plan.seats, strict=True):
+        allocation = allocations.insert_allocation(tx, **draft, placed=_place(tx, seat))
+        operation = operations.first(tx, allocation, LAUNCH, _placed_phases(tx, seat, None))
+        claims.take(tx, allocation.id, [slot.id for slot in seat.slots])
+        _write_spec(tx, allocation, offer, seat, keys, project)
+        started.append((allocation, operation))
+    _count(tx, found)
+    return started
 
 
 def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
-    for _ in range(TRIES):
-        found = plan(slots.snapshot(tx), wanted(offer, group[0].org_id, len(group)))
-        if not found.fits:
-            return found
-        attempt = tx.savepoint()
-        if _claim(tx, group, found.seats, offer):
-            attempt.commit()
-            return found
-        attempt.rollback()
-    return CONTENDED
+    """The same for a group that has waited, locked."""
+    found = placing.find(tx, wanted(offer, group[0].org_id, len(group)))
+    if not found.fits:
+        return found.plan
+    project = identity.project(tx, group[0].project_id)
+    assert project is not None
+    for allocation, seat in zip(group, found.plan.seats, strict=True):
+        placed = allocations.move(tx, allocation, "placed", **_place(tx, seat))
+        operation = operations.open_(tx, placed.id, LAUNCH.facet)
+        assert operation is not None
+        operations.set_phases(tx, operation, _placed_phases(tx, seat, operation), generation=GENERATION)
+        claims.take(tx, placed.id, [slot.id for slot in seat.slots])
+        _write_spec(tx, placed, offer, seat, bodies.keys_of(tx, placed), project)
+    _count(tx, found)
+    return found.plan
 
 
-def _claim(tx: Tx, group: Sequence[Allocation], seats: Sequence[Seat], offer: Offer) -> bool:
-    pairs = list(zip(group, seats, strict=True))
-    if not claims.take(tx, [(slot.id, allocation.id) for allocation, seat in pairs for slot in seat.slots]):
-        return False
-    for node_id in sorted({seat.node_id for seat in seats}):
-        node = nodes.node(tx, node_id, lock=True)
-        if node is None or node.state != "ready":
-            return False  # it fell silent after the snapshot was taken
-    return all(_deliver(tx, allocation, seat, offer) for allocation, seat in pairs)
+def _queued(tx: Tx, draft: dict[str, Any]) -> tuple[Allocation, Operation]:
+    allocation = allocations.insert_allocation(tx, **draft)
+    return allocation, operations.first(tx, allocation, LAUNCH, fresh_phases(LAUNCH, tx.now.timestamp()))
 
 
-def _deliver(tx: Tx, allocation: Allocation, seat: Seat, offer: Offer) -> bool:
-    number = allocations.free_seat(tx, seat.node_id)
-    if number is None:
-        return False
-    generation = allocation.generation + 1
-    placed = allocations.move(
-        tx,
-        allocation,
-        "placed",
-        node_id=seat.node_id,
-        seat=number,
-        realisation=seat.realisation,
-        generation=generation,
-    )
-    body = bodies.build(tx, placed, offer, [slot.id for slot in seat.slots])
-    specs.write(tx, seat.node_id, placed.id, placed.incarnation, generation, body)
-    operation = operations.open_(tx, placed.id, LAUNCH.facet)
-    assert operation is not None
+def _place(tx: Tx, seat: Seat) -> dict[str, Any]:
+    return {
+        "node_id": seat.node_id,
+        "seat": allocations.free_seat(tx, seat.node_id),
+        "realisation": seat.realisation,
+        "generation": GENERATION,
+    }
+
+
+def _placed_phases(tx: Tx, seat: Seat, operation: Operation | None) -> list[dict[str, Any]]:
     now = tx.now.timestamp()
-    phases = begin(done(operation.phases, "place", now, f"as {seat.realisation}"), "deliver", now)
-    operations.set_phases(tx, operation, phases, generation=generation)
-    return True
+    phases = operation.phases if operation else fresh_phases(LAUNCH, now)
+    return begin(done(phases, "place", now, f"as {seat.realisation}"), "deliver", now)
+
+
+def _write_spec(
+    tx: Tx, allocation: Allocation, offer: Offer, seat: Seat, keys: Iterable[SshKey], project: Project
+) -> None:
+    body = bodies.build(allocation, offer, seat.slots, keys, project)
+    specs.write(tx, seat.node_id, allocation.id, allocation.incarnation, GENERATION, body)
+
+
+def _count(tx: Tx, found: Found) -> None:
+    given: dict[str, list[SlotView]] = {}
+    for seat in found.plan.seats:
+        given.setdefault(seat.node_id, []).extend(seat.slots)
+    for node in found.nodes:
+        if node.id in given:
+            capacity.taken(tx, node, given[node.id])

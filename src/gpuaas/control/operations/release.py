@@ -41,7 +41,8 @@ def reap(tx: Tx, allocation: Allocation, scrubs: list[dict[str, Any]]) -> None:
         bad = [f"{gpu}: {dirty[gpu]}" for gpu in slot.gpus if gpu in dirty]
         if bad and slot.state == "approved":
             slots.move(tx, slot, "quarantine", "scrub failed: " + "; ".join(bad))
-    claims.free(tx, allocation.id, scrubs)
+    assert allocation.node_id is not None
+    claims.free(tx, allocation.id, allocation.node_id, scrubs)
     logins.machine_released(tx, allocation)
     if allocation.state == "releasing":
         allocations.move(tx, allocation, "gone", reaped_at=tx.now, released_at=tx.now)

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from gpuaas.control.placement.filters import NODE_FILTERS, SLOT_FILTERS, Why
-from gpuaas.control.placement.scores import neighbours, packing
+from gpuaas.control.placement.scores import Score, neighbours, packing
 from gpuaas.model.placement import NodeView, Plan, Reason, Seat, SlotView, Wanted
 
 
@@ -43,7 +43,7 @@ def _free_slots(node: NodeView, wanted: Wanted, tally: "_Tally") -> list[SlotVie
 def _best(
     usable: Sequence[tuple[NodeView, list[SlotView]]], wanted: Wanted, taken: set[str], tally: "_Tally"
 ) -> Seat | None:
-    best: tuple[tuple[int, int, str], Seat] | None = None
+    best: tuple[Score, Seat] | None = None
     for node, slots in usable:
         free = [slot for slot in slots if slot.id not in taken]
         for realisation in wanted.realisations:

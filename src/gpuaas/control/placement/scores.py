@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from gpuaas.model.placement import NodeView, SlotView
+from gpuaas.model.placement import NodeView, SlotView, most_together
+
+Score = tuple[bool, bool, int, int, str]
 
 
-def packing(node: NodeView, free: Sequence[SlotView], chosen: Sequence[SlotView]) -> tuple[int, int, str]:
-    """Fill nodes that are already in use, keep whole nodes free; then as few NUMA domains as possible."""
-    left_free = len(free) - len(chosen)
-    numa_domains = len({slot.numa for slot in chosen})
-    return left_free, numa_domains, node.id
+def packing(node: NodeView, free: Sequence[SlotView], chosen: Sequence[SlotView]) -> Score:
+    """A tenant's own node first; neighbours stay together; nodes in use are filled, whole ones kept free."""
+    apart = len({slot.numa for slot in chosen}) > 1
+    gpus = sum(slot.gpu_count for slot in free)
+    return node.org_id is None, apart, gpus, most_together(free), node.id
 
 
 def neighbours(free: Sequence[SlotView], needed_gpus: int) -> list[SlotView]:

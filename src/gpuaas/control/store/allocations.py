@@ -1,5 +1,6 @@
 """Allocations. `move` is the only writer of their state."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,14 +17,17 @@ from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 from gpuaas.model.usage import MACHINE_TIME
 
 
-def insert_allocation(tx: Tx, **values: Any) -> Allocation:
-    statement = insert(t.allocations).values(
-        state=ALLOCATION.initial, incarnation=1, generation=0, created_at=tx.now, **values
-    )
+def insert_allocation(tx: Tx, *, placed: dict[str, Any] | None = None, **values: Any) -> Allocation:
+    """`placed` in the moment in which it was asked for: written once, as that. Its timeline has both steps."""
+    row: dict[str, Any] = {"state": ALLOCATION.initial, "version": 1, "generation": 0, **values}
+    if placed:
+        row |= {"state": ALLOCATION.next(ALLOCATION.initial, "placed"), "version": 2, **placed}
     with unique():
-        row = tx.conn.execute(statement.returning(*columns(t.allocations, Allocation))).one()
-    made = build(Allocation, row)
-    _tell(tx, made, None)
+        statement = insert(t.allocations).returning(*columns(t.allocations, Allocation))
+        made = build(Allocation, tx.conn.execute(statement, row | {"incarnation": 1, "created_at": tx.now}).one())
+    _tell(tx, replace(made, state=ALLOCATION.initial, version=1), None)
+    if placed:
+        _tell(tx, made, ALLOCATION.initial)
     return made
 
 
@@ -92,13 +96,16 @@ def owned(tx: Tx, owner_id: str, project_id: str | None = None) -> list[Allocati
     return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(key_share=True), Allocation)
 
 
-def free_seat(tx: Tx, node_id: str) -> int | None:
-    """The lowest seat of the node that no unreaped allocation has. Call it under the node's row lock."""
+def free_seat(tx: Tx, node_id: str) -> int:
+    """The lowest seat of the node that no unreaped allocation has. Call it under the node's row lock.
+
+    There are more seats than slots, and every unreaped allocation has a slot.
+    """
     statement = select(t.allocations.c.seat).where(
         t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)
     )
     taken = set(tx.conn.execute(statement).scalars())
-    return next((seat for seat in range(SEATS_PER_NODE) if seat not in taken), None)
+    return next(seat for seat in range(SEATS_PER_NODE) if seat not in taken)
 
 
 def move(tx: Tx, allocation: Allocation, event: str, at: datetime | None = None, **changes: Any) -> Allocation:

@@ -1,28 +1,29 @@
-"""An allocation's hold on its slots. The partial unique index is what makes two winners impossible."""
+"""An allocation's hold on its slots. Made under the node's row lock; the partial unique index is the last guard."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import select, text, update
 
+from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Stale
+
+_TAKE = text("""
+    INSERT INTO claims (id, slot_id, allocation_id, state, created_at)
+    SELECT id, slot_id, :allocation_id, 'held', :now
+    FROM unnest(CAST(:ids AS text[]), CAST(:slot_ids AS text[])) AS wanted (id, slot_id)
+    ON CONFLICT DO NOTHING RETURNING id
+""")
 
 
-def take(tx: Tx, wanted: list[tuple[str, str]]) -> bool:
-    """Claim (slot, allocation) pairs, all or none. Sorted, so that two takers never wait in a circle."""
-    rows = [
-        {"id": tx.ids.new("cl"), "slot_id": slot, "allocation_id": allocation, "state": "held", "created_at": tx.now}
-        for slot, allocation in sorted(wanted)
-    ]
-    attempt = tx.savepoint()
-    for row in rows:
-        statement = upsert(t.claims).values(**row).on_conflict_do_nothing().returning(t.claims.c.id)
-        if tx.conn.execute(statement).first() is None:
-            attempt.rollback()
-            return False
-    attempt.commit()
-    return True
+def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
+    """All of them: the caller has locked the node and seen that they are free."""
+    values = {"ids": [tx.ids.new("cl") for _ in slot_ids], "slot_ids": list(slot_ids)}
+    made = tx.conn.execute(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now}).all()
+    if len(made) != len(slot_ids):
+        raise Stale(f"a slot of {slot_ids} was taken without its node's lock")
 
 
 def slot_ids(tx: Tx, allocation_id: str) -> list[str]:
@@ -39,10 +40,11 @@ def scrubbing(tx: Tx, allocation_id: str) -> None:
     )
 
 
-def free(tx: Tx, allocation_id: str, evidence: list[dict[str, Any]]) -> None:
+def free(tx: Tx, allocation_id: str, node_id: str, evidence: list[dict[str, Any]]) -> None:
     tx.conn.execute(
         update(t.claims)
         .where(t.claims.c.allocation_id == allocation_id, t.claims.c.state == "scrubbing")
         .values(state="freed", freed_at=tx.now, evidence=evidence)
     )
+    capacity.changed(tx, node_id)
     tx.wake("placement")

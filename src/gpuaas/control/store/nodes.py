@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import Select, insert, select, update
 
+from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.rows import columns, many, one, unique
 from gpuaas.control.store.tokens import digest
@@ -102,11 +103,13 @@ def greet(tx: Tx, node_id: str, inventory: dict[str, Any], agent_version: str) -
         .values(epoch=t.nodes.c.epoch + 1, inventory=inventory, agent_version=agent_version)
         .returning(t.nodes.c.epoch)
     )
+    capacity.changed(tx, node_id)
     return int(tx.conn.execute(statement).scalar_one())
 
 
 def set_inventory(tx: Tx, node_id: str, inventory: dict[str, Any]) -> None:
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(inventory=inventory))
+    capacity.changed(tx, node_id)
 
 
 def seen(tx: Tx, node_id: str) -> None:
@@ -125,6 +128,7 @@ def move(tx: Tx, node: Node, event: str) -> None:
     statement = update(t.nodes).where(t.nodes.c.id == node.id, t.nodes.c.state == node.state).values(state=becomes)
     if tx.conn.execute(statement).rowcount != 1:
         raise Stale(f"node {node.id} moved")
+    capacity.changed(tx, node.id)
     tx.wake("placement")
 
 

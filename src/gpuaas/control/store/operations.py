@@ -21,6 +21,11 @@ def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
     for current in running(tx, allocation.id):
         if kind.absorbs or current.facet == kind.facet:
             end(tx, current, "supersede", message=f"superseded by {kind.name}")
+    return first(tx, allocation, kind, fresh_phases(kind, tx.now.timestamp()))
+
+
+def first(tx: Tx, allocation: Allocation, kind: Kind, phases: Phases) -> Operation:
+    """The same where nothing can be open: on a facet that was cleared, of an allocation that was just made."""
     operation = Operation(
         id=tx.ids.new("op"),
         kind=kind.name,
@@ -30,7 +35,7 @@ def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
         allocation_id=allocation.id,
         state=OPERATION.initial,
         generation=allocation.generation,
-        phases=fresh_phases(kind, tx.now.timestamp()),
+        phases=phases,
         failure_code=None,
         failure_message=None,
         created_by=tx.actor,
@@ -38,7 +43,7 @@ def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
         finished_at=None,
         correlation_id=tx.correlation_id,
     )
-    tx.conn.execute(insert(t.operations).values(**operation.__dict__))
+    tx.conn.execute(insert(t.operations), operation.__dict__)
     _tell(tx, operation, "operation.started")
     return operation
 

@@ -1,11 +1,13 @@
 """Slots, the GPUs in them, and the snapshot that placement plans over."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, exists, insert, select, update
+from sqlalchemy import delete, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
+from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.rows import columns, many
 from gpuaas.control.store.transaction import Tx
@@ -25,6 +27,7 @@ def insert_slot(tx: Tx, node_id: str, state: str, **values: Any) -> str | None:
         ).first()
         if made is None:
             return None
+    capacity.changed(tx, node_id)
     return slot_id
 
 
@@ -77,45 +80,43 @@ def move(tx: Tx, slot: Slot, event: str, reason: str = "") -> None:
         raise Stale(f"slot {slot.id} moved")
     if becomes == "retired":
         tx.conn.execute(delete(t.slot_gpus).where(t.slot_gpus.c.slot_id == slot.id))
+    capacity.changed(tx, slot.node_id)
     tx.wake("placement")
 
 
-def snapshot(tx: Tx) -> list[NodeView]:
-    """Every live node with its slots, as placement sees them."""
-    claimed = exists().where(t.claims.c.slot_id == t.slots.c.id, t.claims.c.state != "freed").label("claimed")
-    rows = tx.conn.execute(
-        select(*columns(t.slots, Slot), claimed).where(t.slots.c.state != "retired").order_by(t.slots.c.id)
-    )
-    by_node: dict[str, list[SlotView]] = defaultdict(list)
-    for row in rows:
-        by_node[row.node_id].append(
-            SlotView(
-                row.id,
-                row.node_id,
-                row.gpu_model,
-                len(row.gpus),
-                tuple(row.gpus),
-                row.cpus,
-                row.memory_mib,
-                row.numa,
-                row.state,
-                row.claimed,
-            )
-        )
+def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
+    """Live nodes with their slots, as placement sees them: all, or these."""
     inventory = t.nodes.c.inventory
-    nodes = tx.conn.execute(
-        select(
-            t.nodes.c.id,
-            t.nodes.c.name,
-            t.nodes.c.org_id,
-            t.nodes.c.state,
-            inventory["ready"].as_boolean().label("ready"),
-            inventory["reason"].as_string().label("reason"),
-        )
-        .where(t.nodes.c.state != "removed")
-        .order_by(t.nodes.c.id)
-    )
+    statement = select(
+        t.nodes.c.id,
+        t.nodes.c.name,
+        t.nodes.c.org_id,
+        t.nodes.c.state,
+        inventory["ready"].as_boolean().label("ready"),
+        inventory["reason"].as_string().label("reason"),
+    ).where(t.nodes.c.state != "removed")
+    if node_ids is not None:
+        statement = statement.where(t.nodes.c.id.in_(node_ids))
+    found = tx.conn.execute(statement.order_by(t.nodes.c.id)).all()
+    views = on_nodes(tx, None if node_ids is None else list(node_ids))
     return [
-        NodeView(n.id, n.name, n.org_id, n.state, bool(n.ready), n.reason or "", tuple(by_node.get(n.id, ())))
-        for n in nodes
+        NodeView(n.id, n.name, n.org_id, n.state, bool(n.ready), n.reason or "", tuple(views.get(n.id, ())))
+        for n in found
     ]
+
+
+_VIEWS = """
+    SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
+        EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')
+    FROM slots s WHERE s.state <> 'retired' {which} ORDER BY s.id
+"""
+_ALL_VIEWS, _SOME_VIEWS = (text(_VIEWS.format(which=w)) for w in ("", "AND s.node_id = ANY(CAST(:ids AS text[]))"))
+
+
+def on_nodes(tx: Tx, node_ids: list[str] | None) -> dict[str, list[SlotView]]:
+    """The slots of these nodes, or of all, by node."""
+    rows = tx.conn.execute(_ALL_VIEWS) if node_ids is None else tx.conn.execute(_SOME_VIEWS, {"ids": node_ids})
+    found: dict[str, list[SlotView]] = defaultdict(list)
+    for id, node_id, model, count, gpus, *rest in rows:
+        found[node_id].append(SlotView(id, node_id, model, count, tuple(gpus), *rest))
+    return found

@@ -2,6 +2,7 @@
 
 from sqlalchemy import insert, select, update
 
+from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.transaction import Tx, fingerprint
 
@@ -30,4 +31,5 @@ def rotate(tx: Tx) -> str:
     tx.conn.execute(
         update(t.nodes).where(t.nodes.c.state.in_(("ready", "lost"))).values(state="joined", synced_store_id=None)
     )
+    capacity.close_all(tx)
     return new

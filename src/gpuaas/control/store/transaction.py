@@ -2,9 +2,10 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: token, user, membership, keys, allocation, slots, node, webhook, project counter, org
-counter. Row locks are FOR NO KEY UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points
-here, and they for us: a deadlock.
+taken in this order everywhere: token, user, membership, keys, allocation, node, capacity, webhook, project counter, org
+counter. Several of a kind are locked by id. Claims and slots need no place in it: claims are made under their node's
+lock only, and nobody waits for a slot's row while holding another. Row locks are FOR NO KEY UPDATE: a plain FOR UPDATE
+would wait for everybody who inserts a row that points here, and they for us: a deadlock.
 """
 
 import hashlib
@@ -61,6 +62,11 @@ class Tx:
     break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
     _events: list[dict[str, Any]] = field(default_factory=list)
     _audit: list[dict[str, Any]] = field(default_factory=list)
+    _last: dict[str, "Callable[[Tx], None]"] = field(default_factory=dict)
+
+    def last(self, key: str, work: "Callable[[Tx], None]") -> None:
+        """To be done once, when all else is: before the events, in the order of the keys."""
+        self._last[key] = work
 
     def emit(self, type: str, /, *, org_id: str, project_id: str, kind: str, id: str, **data: Any) -> None:
         """One event in the project's feed. A type that no document lists does not commit."""
@@ -127,6 +133,8 @@ class Tx:
         return self.conn.begin_nested()
 
     def flush(self) -> None:
+        for _, work in sorted(self._last.items()):
+            work(self)
         for project_id in sorted({event["project_id"] for event in self._events}):
             self._write_events(project_id, [event for event in self._events if event["project_id"] == project_id])
         for org_id in sorted({entry["org_id"] for entry in self._audit}):

@@ -1,0 +1,95 @@
+"""Where the machines of one request go: found by the counts, decided by the plan, under the nodes' row locks.
+
+One machine: the fullest node that fits and that nobody works on is locked and planned on alone. Where only nodes are
+left that somebody works on, it waits for them in line. Several machines, and what the counts cannot see (a node with
+enough GPUs and too little memory), are planned over everything; the nodes are locked in order and looked at again.
+"""
+
+from dataclasses import dataclass, replace
+
+from gpuaas.control.placement.plan import plan
+from gpuaas.control.store import capacity, slots
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.placement import NodeView, Plan, Wanted
+
+MISFITS = 8  # nodes that were counted as fitting and were not; after that everything is looked at
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan whose nodes are locked, as they are; or why there is none."""
+
+    plan: Plan
+    nodes: tuple[NodeView, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return self.plan.fits
+
+
+def find(tx: Tx, wanted: Wanted) -> Found:
+    if wanted.count == 1:
+        tried: list[str] = []
+        for together in (wanted.gpu_count, 0) if wanted.gpu_count > 1 else (0,):
+            found = _unlocked(tx, wanted, together, tried) or _in_line(tx, wanted, together, tried)
+            if found:
+                return found
+    return _everywhere(tx, wanted)
+
+
+def _unlocked(tx: Tx, wanted: Wanted, together: int, tried: list[str]) -> Found | None:
+    while len(tried) < MISFITS:
+        attempt = (
+            tx.savepoint()
+        )  # a node of no use must not stay locked while we wait for another: that ends in a circle
+        node = capacity.lock_best(tx, wanted, together, tried)
+        if node is not None:
+            found = _planned(tx, replace(node, slots=tuple(slots.on_nodes(tx, [node.id])[node.id])), wanted)
+            if found.fits:
+                attempt.commit()
+                return found
+            tried.append(node.id)
+        attempt.rollback()
+        if node is None:
+            return None
+    return None
+
+
+def _in_line(tx: Tx, wanted: Wanted, together: int, tried: list[str]) -> Found | None:
+    """Whoever had the node before us may have left something."""
+    while len(tried) < MISFITS:
+        node_id = capacity.best(tx, wanted, together, tried)
+        if node_id is None:
+            return None
+        attempt = tx.savepoint()
+        capacity.lock(tx, [node_id])
+        for node in slots.snapshot(tx, [node_id]):
+            found = _planned(tx, node, wanted)
+            if found.fits:
+                attempt.commit()
+                return found
+        attempt.rollback()
+        tried.append(node_id)
+    return None
+
+
+def _everywhere(tx: Tx, wanted: Wanted) -> Found:
+    first = plan(slots.snapshot(tx), wanted)
+    if not first.fits:
+        return Found(first)
+    node_ids = sorted({seat.node_id for seat in first.seats})
+    attempt = tx.savepoint()
+    capacity.lock(tx, node_ids)
+    nodes = slots.snapshot(tx, node_ids)
+    again = plan(nodes, wanted)
+    if again.fits:
+        attempt.commit()
+        return Found(again, tuple(nodes))
+    attempt.rollback()
+    capacity.lock_usable(tx, wanted)  # somebody was faster; from here on nobody is
+    nodes = slots.snapshot(tx)
+    return Found(plan(nodes, wanted), tuple(nodes))
+
+
+def _planned(tx: Tx, node: NodeView, wanted: Wanted) -> Found:
+    return Found(plan([node], wanted), (node,))

@@ -1,0 +1,121 @@
+"""Free slots, counted for each node and GPU model: how a launch finds its node without looking at all of them.
+
+The counts are never the truth, and always equal to it: whoever changes a slot, a claim or what a node is open for says
+`changed`, and the node is recounted once, last in that transaction, under its row lock.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from sqlalchemy import text
+
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.placement import NodeView, SlotView, Wanted, most_together
+
+# The order of placement/scores.py, by index: own nodes first, then everybody's; the fullest that fits; of those the
+# one with the fewest neighbours to part. The chosen node is locked; those that somebody works on are passed over. The
+# counts may be those of a moment ago, so it must be looked at again. A second CTE runs only if the first finds nothing.
+_FITS = """
+    SELECT n.id, n.name, n.org_id, n.state, (n.inventory->>'ready')::boolean AS ready, n.inventory->>'reason' AS reason
+    FROM capacity c JOIN nodes n ON n.id = c.node_id
+    WHERE c.open AND c.free_slots > 0 AND c.gpu_model = :gpu_model AND c.pool = {pool} AND c.free_gpus >= :gpu_count
+        AND c.together >= :together AND (c.free_slots = c.slots OR NOT :whole)
+        AND c.node_id <> ALL(CAST(:tried AS text[])) {more}
+    ORDER BY c.free_gpus, c.together, c.node_id LIMIT 1 {lock}
+"""
+
+
+def _best(lock: str) -> str:
+    mine = _FITS.format(pool=":org_id", more="", lock=lock)
+    shared = _FITS.format(pool="''", more="AND NOT EXISTS (SELECT FROM mine)", lock=lock)
+    return f"WITH mine AS MATERIALIZED ({mine}), shared AS MATERIALIZED ({shared}) TABLE mine UNION ALL TABLE shared"
+
+
+_LOCK_BEST = text(_best("FOR NO KEY UPDATE OF n SKIP LOCKED"))
+_BEST = text(_best(""))
+_LOCK = text("SELECT id FROM nodes WHERE id = ANY(CAST(:ids AS text[])) ORDER BY id FOR NO KEY UPDATE")
+_LOCK_USABLE = text("""
+    SELECT n.id FROM nodes n WHERE n.id IN (
+        SELECT node_id FROM capacity WHERE open AND free_slots > 0 AND gpu_model = :gpu_model AND pool IN (:org_id, '')
+    ) ORDER BY n.id FOR NO KEY UPDATE
+""")
+_TAKEN = text("""
+    UPDATE capacity SET free_slots = free_slots - :slots, free_gpus = free_gpus - :gpus, together = :together
+    WHERE node_id = :node_id AND gpu_model = :gpu_model
+""")
+_CLOSE_ALL = text("UPDATE capacity SET open = false")
+_RECOUNT = text("""
+    WITH free AS (
+        SELECT s.gpu_model, s.numa,
+            count(*) FILTER (WHERE s.state = 'approved' AND c.id IS NULL) AS slots,
+            coalesce(sum(cardinality(s.gpus)) FILTER (WHERE s.state = 'approved' AND c.id IS NULL), 0) AS gpus,
+            count(*) AS every
+        FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
+        WHERE s.node_id = :node_id AND s.state <> 'retired' GROUP BY s.gpu_model, s.numa
+    ), gone AS (
+        DELETE FROM capacity WHERE node_id = :node_id AND gpu_model NOT IN (SELECT gpu_model FROM free)
+    )
+    INSERT INTO capacity (node_id, gpu_model, pool, open, slots, free_slots, free_gpus, together)
+    SELECT n.id, f.gpu_model, coalesce(n.org_id, ''),
+        n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false),
+        (SELECT sum(every) FROM free), sum(f.slots), sum(f.gpus), max(f.gpus)
+    FROM nodes n, free f WHERE n.id = :node_id GROUP BY n.id, f.gpu_model
+    ON CONFLICT (node_id, gpu_model) DO UPDATE SET pool = excluded.pool, open = excluded.open, slots = excluded.slots,
+        free_slots = excluded.free_slots, free_gpus = excluded.free_gpus, together = excluded.together
+""")
+
+
+def changed(tx: Tx, node_id: str) -> None:
+    tx.last(f"capacity:{node_id}", partial(_recount, node_id=node_id))
+
+
+def _recount(tx: Tx, node_id: str) -> None:
+    lock(tx, [node_id])
+    tx.conn.execute(_RECOUNT, {"node_id": node_id})
+
+
+def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
+    """The same for a claim, whose node is locked and was just looked at: counted in memory, it is one statement."""
+    gone = {slot.id for slot in slots}
+    model = slots[0].gpu_model
+    left = [slot for slot in node.slots if slot.free and slot.gpu_model == model and slot.id not in gone]
+    values = {"slots": len(slots), "gpus": sum(slot.gpu_count for slot in slots), "together": most_together(left)}
+    tx.conn.execute(_TAKEN, {**values, "node_id": node.id, "gpu_model": model})
+
+
+def close_all(tx: Tx) -> None:
+    """No node may be used before it has said what it holds."""
+    tx.conn.execute(_CLOSE_ALL)
+
+
+def lock_best(tx: Tx, wanted: Wanted, together: int, tried: Sequence[str]) -> NodeView | None:
+    """The best node that nobody works on right now, locked, without its slots."""
+    row = tx.conn.execute(_LOCK_BEST, _values(wanted, together, tried)).first()
+    return None if row is None else NodeView(row[0], row[1], row[2], row[3], bool(row[4]), row[5] or "", ())
+
+
+def best(tx: Tx, wanted: Wanted, together: int, tried: Sequence[str]) -> str | None:
+    """The best node, whoever works on it. Lock it, and look again."""
+    row = tx.conn.execute(_BEST, _values(wanted, together, tried)).first()
+    return None if row is None else str(row.id)
+
+
+def lock(tx: Tx, node_ids: Sequence[str]) -> None:
+    """In one order everywhere, so that two who want several never wait in a circle."""
+    tx.conn.execute(_LOCK, {"ids": list(node_ids)})
+
+
+def lock_usable(tx: Tx, wanted: Wanted) -> None:
+    """Every node on which any of it could be placed."""
+    tx.conn.execute(_LOCK_USABLE, {"gpu_model": wanted.gpu_model, "org_id": wanted.org_id})
+
+
+def _values(wanted: Wanted, together: int, tried: Sequence[str]) -> dict[str, object]:
+    return {
+        "org_id": wanted.org_id,
+        "gpu_model": wanted.gpu_model,
+        "gpu_count": wanted.gpu_count,
+        "together": together,
+        "whole": wanted.needs_whole_node,
+        "tried": list(tried),
+    }

@@ -1,0 +1,118 @@
+"""Where machines go, through the store: by the counts, in line, together, all or none."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import pytest
+
+from control.cluster import Cluster
+from gpuaas.control.app import nodes as fleet
+from gpuaas.control.app.allocations import plan
+from gpuaas.control.store.transaction import Store, connect
+from gpuaas.kit.errors import Problem
+from gpuaas.wire.node import SlotProposal
+
+
+def counts(cluster: Cluster) -> list[tuple[Any, ...]]:
+    rows = cluster.sql("SELECT n.name, c.open, c.slots, c.free_slots, c.free_gpus, c.together FROM capacity c"
+                       " JOIN nodes n ON n.id = c.node_id ORDER BY n.name")  # fmt: skip
+    return [tuple(row) for row in rows]
+
+
+def node_of(cluster: Cluster, id: str) -> str:
+    found = cluster.allocation(id).node_id
+    assert found is not None
+    return found
+
+
+def test_counts_follow_every_change(cluster: Cluster) -> None:
+    agent = cluster.agent("a", gpus=2)
+    assert counts(cluster) == [("a", True, 2, 2, 2, 2)]
+    id = cluster.launch("m")
+    assert counts(cluster) == [("a", True, 2, 1, 1, 1)]
+    agent.settle()
+    cluster.release(id)
+    assert counts(cluster) == [("a", True, 2, 1, 1, 1)], "not scrubbed yet"
+    agent.settle()
+    assert counts(cluster) == [("a", True, 2, 2, 2, 2)]
+    agent.report(inventory=agent.inventory(ready=False))
+    assert counts(cluster) == [("a", False, 2, 2, 2, 2)]
+    agent.report(inventory=agent.inventory(slots=agent.inventory().slots[:1]))
+    assert counts(cluster) == [("a", True, 1, 1, 1, 1)]
+
+
+def test_a_slot_counts_from_its_approval_on(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=2, approve_slots=False)
+    assert counts(cluster) == [("a", True, 2, 0, 0, 0)]
+    cluster.store.transact(fleet.approve, cluster.caller, "a", ["gpu-1"])
+    assert counts(cluster) == [("a", True, 2, 1, 1, 1)]
+
+
+def test_the_fullest_node_is_taken_and_a_whole_one_is_kept(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=4)
+    cluster.agent("b", gpus=4)
+    homes = {node_of(cluster, cluster.launch(f"m{n}")) for n in range(4)}
+    assert len(homes) == 1
+    assert node_of(cluster, cluster.launch("last")) not in homes
+
+
+def test_neighbours_are_worth_more_than_a_full_node(cluster: Cluster) -> None:
+    split, whole = cluster.agent("a", gpus=2, connect=False), cluster.agent("b", gpus=4, connect=False)
+    for agent, apart in ((split, 1), (whole, 0)):
+        proposed = [msgspec.structs.replace(slot, numa=n * apart) for n, slot in enumerate(agent.inventory().slots)]
+        agent.greet(inventory=agent.inventory(slots=proposed))
+        agent.connect()
+    assert counts(cluster) == [("a", True, 2, 2, 2, 1), ("b", True, 4, 4, 4, 4)]
+    assert node_of(cluster, cluster.launch("two", offer="h100-2")) == whole.node_id
+    assert node_of(cluster, cluster.launch("one")) == split.node_id
+    assert node_of(cluster, cluster.launch("two-more", offer="h100-2")) == whole.node_id
+
+
+def test_fifty_at_once_fill_one_node_and_nobody_is_turned_away(cluster: Cluster, database_url: str) -> None:
+    cluster.agent("a", gpus=50)
+    cluster.store.engine.dispose()
+    cluster.store = Store(connect(database_url, pool_size=50))
+    with ThreadPoolExecutor(50) as pool:
+        made = list(pool.map(lambda n: cluster.launch(f"m{n}"), range(50)))
+    rows = cluster.sql("SELECT count(DISTINCT slot_id) AS slots, count(*) AS claims FROM claims WHERE state = 'held'")
+    assert (rows[0].slots, rows[0].claims) == (50, 50)
+    assert len({cluster.allocation(id).seat for id in made}) == 50
+    assert counts(cluster) == [("a", True, 50, 0, 0, 0)]
+    with pytest.raises(Problem, match="in use"):
+        cluster.launch("one too many")
+
+
+def test_a_group_is_placed_whole_beside_others_who_take_what_they_can(cluster: Cluster, database_url: str) -> None:
+    for name in "abcd":
+        cluster.agent(name, gpus=4)
+    cluster.store.engine.dispose()
+    cluster.store = Store(connect(database_url, pool_size=12))
+
+    def launch(n: int) -> str:
+        try:
+            return cluster.launch(f"m{n}", count=3 if n % 2 else 1)
+        except Problem as problem:
+            return problem.code
+
+    with ThreadPoolExecutor(12) as pool:
+        results = list(pool.map(launch, range(12)))
+    sizes = cluster.sql("SELECT count(*) AS n FROM allocations GROUP BY group_id")
+    assert sorted({row.n for row in sizes}) in ([1], [3], [1, 3])
+    assert {result for result in results if not result.startswith("al-")} <= {"no_capacity"}
+    assert len(sizes) == sum(result.startswith("al-") for result in results)
+    assert cluster.sql("SELECT count(*) AS n FROM claims")[0].n == sum(row.n for row in sizes)
+    assert sum(row[3] for row in counts(cluster)) == 16 - sum(row.n for row in sizes)
+
+
+def test_what_the_counts_cannot_see_is_still_found(cluster: Cluster) -> None:
+    """Enough GPUs and too little memory on many nodes, and one node that has it."""
+    small = [cluster.agent(f"small-{n}", gpus=1) for n in range(6)]
+    big = cluster.agent("zz-big", gpus=2)
+    assert small[0].inventory().slots[0].memory_mib == 4096
+    slots = [SlotProposal(f"big-{n}", [f"GPU-zz-big-{n}"], 4, 1 << 20) for n in range(2)]
+    big.report(inventory=big.inventory(slots=slots))
+    cluster.sql("UPDATE offers SET memory_mib = 65536 WHERE slug = 'h100-1'")
+    assert node_of(cluster, cluster.launch("m")) == big.node_id
+    found = cluster.store.transact(plan, cluster.caller, "h100-1", None, 1)
+    assert found.fits
