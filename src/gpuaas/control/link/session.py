@@ -76,7 +76,7 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heart
         _hold(tx, frame)
         for fact in frame.facts:
             _happened(tx, session, fact)
-    node = nodes.node(tx, session.node_id)
+    node = nodes.briefly(tx, session.node_id)
     if node is None or node.state == "removed":
         return [Fenced("this node was removed")]
     if node.epoch != session.epoch or frame.epoch != session.epoch:
@@ -95,7 +95,7 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heart
 
 def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     """What the node has not seen yet; nothing before it has said what it holds."""
-    node = nodes.node(tx, session.node_id)
+    node = nodes.briefly(tx, session.node_id)
     store_id = stores.current(tx)
     if node is None or node.epoch != session.epoch or node.synced_store_id != store_id or node.revision <= since:
         return None

@@ -35,20 +35,26 @@ def observe(tx: Tx, node_id: str, epoch: int, seq: int, condition: Condition) ->
         allocation = allocations.move(tx, allocation, "found")
     # What asked for something newer than this report speaks of is not concerned. The newest generation holds all that
     # was asked for before, on every facet: what the node says about it ends them all, well or not.
+    newest = condition.generation == allocation.generation
     concerned = [
-        _show_progress(tx, operation, condition)
+        _show_progress(tx, operation, condition, last_word=newest and _ends(operation, condition))
         for operation in operations.running(tx, allocation.id)
         if condition.generation >= operation.generation
     ]
-    if condition.generation == allocation.generation:
+    if newest:
         MEANING[condition.state](tx, allocation, concerned, condition)
 
 
-def _show_progress(tx: Tx, operation: Operation, condition: Condition) -> Operation:
+def _ends(operation: Operation, condition: Condition) -> bool:
+    return condition.state == "failed" or (condition.state == "ready" and operation.kind != "release")
+
+
+def _show_progress(tx: Tx, operation: Operation, condition: Condition, *, last_word: bool) -> Operation:
     now = tx.now.timestamp()
     steps = [msgspec.to_builtins(step) for step in condition.steps]
     phases = reported(done(operation.phases, "deliver", now), steps)
-    operations.set_phases(tx, operation, phases)
+    if not last_word:  # otherwise they are written with the end of the operation
+        operations.set_phases(tx, operation, phases)
     return replace(operation, phases=phases)
 
 
@@ -70,7 +76,7 @@ def _ready(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condi
             failure_message=None,
         )
     for operation in concerned:
-        if operation.kind != "release":
+        if _ends(operation, condition):
             last = KINDS[operation.kind].last
             operations.end(tx, operation, "succeed", phases=done(operation.phases, last, tx.now.timestamp()))
 

@@ -1,9 +1,10 @@
 """Nodes of the fleet and their join tokens."""
 
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, bindparam, insert, null, select, update
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
@@ -80,6 +81,17 @@ def node(tx: Tx, name: str, *, lock: bool = False) -> Node | None:
     else:
         statement = _select().where(t.nodes.c.name == name, t.nodes.c.state != "removed")
     return one(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Node)
+
+
+def briefly(tx: Tx, node_id: str) -> Node | None:
+    """Without its inventory, which is large: for whoever looks at a node with every frame that it sends."""
+    return one(tx.conn, _briefly(), Node, id=node_id)
+
+
+@cache
+def _briefly() -> Select[Any]:
+    columns_ = [null().label("inventory") if c.name == "inventory" else c for c in columns(t.nodes, Node)]
+    return select(*columns_).where(t.nodes.c.id == bindparam("id"))
 
 
 def public_key(tx: Tx, node_id: str) -> str | None:

@@ -46,8 +46,8 @@ def build(kind: type[R], row: Any) -> R:
     return kind(**values)
 
 
-def one(conn: Connection, statement: Select[Any], kind: type[R]) -> R | None:
-    row = conn.execute(statement).one_or_none()
+def one(conn: Connection, statement: Select[Any], kind: type[R], **values: Any) -> R | None:
+    row = conn.execute(statement, values).one_or_none()
     return None if row is None else build(kind, row)
 
 

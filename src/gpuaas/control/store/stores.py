@@ -20,8 +20,11 @@ def ensure(tx: Tx) -> str:
     return str(row.id)
 
 
+_CURRENT = select(t.store.c.id)
+
+
 def current(tx: Tx) -> str:
-    return str(tx.conn.execute(select(t.store.c.id)).scalar_one())
+    return str(tx.conn.execute(_CURRENT).scalar_one())
 
 
 def rotate(tx: Tx) -> str:

@@ -17,15 +17,11 @@ from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import (
-    ARRAY,
     Connection,
     Engine,
     NestedTransaction,
-    Text,
     create_engine,
-    func,
     insert,
-    literal,
     make_url,
     select,
     text,
@@ -48,6 +44,7 @@ PLATFORM_ORG = "platform"  # slug of the org that platform-wide audit entries be
 CHANNEL = "gpuaas"
 RETRIED = {"40001", "40P01"}  # serialization failure, deadlock: nothing happened, run it again
 ATTEMPTS = 5
+_NOTIFY = text("SELECT pg_notify(:channel, topic) FROM unnest(CAST(:topics AS text[])) AS topic")
 
 
 @dataclass
@@ -227,8 +224,7 @@ class Store:
             return
         try:
             with conn.begin():
-                told = func.unnest(literal(sorted(topics), ARRAY(Text))).column_valued("topic")
-                conn.execute(select(func.pg_notify(CHANNEL, told)))
+                conn.execute(_NOTIFY, {"channel": CHANNEL, "topics": sorted(topics)})
         except DBAPIError as error:
             log.warning("a wake-up was lost: %s", error)
 
