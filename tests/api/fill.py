@@ -17,9 +17,9 @@ from api.world import Person, Place, World, key_line
 from control.fleet import Agent, join_token
 from gpuaas.control.app import keys, service_accounts
 from gpuaas.control.app.sessions import hash_password
-from gpuaas.control.store import identity, tokens, webhooks
+from gpuaas.control.store import identity, invitations, tokens, webhooks
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.ids import Ids
+from gpuaas.kit.ids import Ids, is_id
 
 OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "gone", "random", "malformed"
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
@@ -53,6 +53,7 @@ def fill(world: World, route: Route, person: Person, variant: str) -> Request | 
     """None: this route has no such variant."""
     if world.broken:
         world.mend()
+    world.asking = person
     world.broken = route.body == "OpenBreakGlass"
     kind = subject_kind(route)
     if kind is None:
@@ -190,6 +191,34 @@ def _entry(world: World, place: Place | None, subject: str | None) -> str:
     return world.break_glass((place or world.own).project.org_id)
 
 
+def _invitation(world: World, place: Place | None, subject: str | None) -> str:
+    """Into the project that was asked for, or, where an org is the subject, into the org."""
+    if place is None:
+        return _ids.new("iv")
+    return _invite(world, place.project.org_id, None if is_id(subject or "", "og") else place.project.id, "x@y.org")[0]
+
+
+def _invite(world: World, org_id: str, project_id: str | None, email: str) -> tuple[str, str]:
+    def work(tx: Tx) -> tuple[str, str]:
+        by = identity.user(tx, "root@example.org")
+        assert by is not None
+        until = tx.now + timedelta(hours=1)
+        role = "viewer" if project_id else "tenant_member"
+        made, secret = invitations.insert_invitation(tx, org_id, project_id, email, role, by.id, until)
+        return made.id, secret
+
+    return world.store.transact(work)
+
+
+def _accept(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    return {"secret": _invite(world, world.home.org_id, world.home.id, f"{world.asking.name}@example.org")[1]}
+
+
+def _signup(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    secret = _invite(world, world.home.org_id, world.home.id, f"new{next(_numbers)}@example.org")[1]
+    return {"secret": secret, "name": "New", "password": PASSWORD}
+
+
 def _slot(world: World, place: Place | None, subject: str | None) -> str:
     return world.quarantine(subject or "")
 
@@ -253,6 +282,7 @@ COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "user": _user,
     "slot": _slot,
     "entry": _entry,
+    "invitation": _invitation,
     "account": _account,
     "token": _account_token,
     "key": _account_key,
@@ -271,6 +301,10 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "MemberRole": lambda world, *_: {"role": "editor"},
     "NewServiceAccount": lambda world, *_: {"name": f"sa{next(_numbers)}", "role": "editor"},
     "NewServiceToken": lambda world, *_: {"name": "made by a test", "scopes": ["read"]},
+    "NewInvitation": lambda world, *_: {"email": f"i{next(_numbers)}@example.org"},
+    "NewOrgInvitation": lambda world, *_: {"email": f"i{next(_numbers)}@example.org"},
+    "AcceptInvitation": _accept,
+    "Signup": _signup,
     "OpenBreakGlass": lambda world, *_: {"org": world.own.project.org_id, "reason": "to see what happens"},
     "ProjectNetwork": lambda world, *_: {"open": True},
     "NewWebhook": lambda world, *_: {"name": f"w{next(_numbers)}", "url": "http://x.invalid/"},

@@ -15,7 +15,7 @@ from api.world import Person, World
 from gpuaas.model.permission import PERMISSIONS
 
 MUTATING = [route for route in routes() if route.mutates and "Idempotency-Key" in route.headers]
-SECRETS = {"NewToken", "NewServiceToken", "NewJoinToken", "NewWebhook", "Rotation"}
+SECRETS = {"NewToken", "NewInvitation", "NewOrgInvitation", "NewServiceToken", "NewJoinToken", "NewWebhook", "Rotation"}
 
 
 @pytest.fixture(scope="module")

@@ -89,8 +89,10 @@ class World:
         self.root = bootstrap(database_url, email="root@example.org", password="correct horse", org="home", project="x")
         self.people: dict[str, Person] = {}
         self.broken = False  # somebody broke the glass for the last request
+        self.asking: Any = None  # who asks for the next request
         self.newest: Any = None  # the user whom a request was made for last
         store.transact(self._people)
+        self.home = store.transact(lambda tx: identity.projects_of(tx, identity.org(tx, "home").id)[0])  # of no place
         self.agent = self._agent("node-1", None, gpus=64)
         self.pool = self._agent("node-2", "globex", gpus=1)
         self.removed = self._agent("node-3", None, gpus=1)

@@ -35,15 +35,20 @@ def login(session: Session, server: str | None, email: str | None, password_stdi
             "Password", hide_input=True, err=True
         )  # fmt: skip
         secret = client.login(email, password).secret
-    me = session.connect(client.server, secret).whoami()
-    project = session.config.account(client.server).project
+    return signed_in(session, client.server, secret)
+
+
+def signed_in(session: Session, server: str, secret: str) -> None:
+    """Remembers who one is there, and uses that server from now on."""
+    me = session.connect(server, secret).whoami()
+    project = session.config.account(server).project
     if project not in {name for item in me.projects for name in (item.id, item.slug)}:
         project = me.projects[0].slug if len(me.projects) == 1 else ""
     account = Account(secret, me.user.email, project)
-    session.save(session.config.with_account(client.server, account, use=True))
+    session.save(session.config.with_account(server, account, use=True))
     if session.json:
         return output.json(me)
-    output.echo(output.safe(f"Signed in to {client.server} as {me.user.email}."))
+    output.echo(output.safe(f"Signed in to {server} as {me.user.email}."))
     if os.environ.get("GPUAAS_TOKEN"):
         output.note("GPUAAS_TOKEN is set and wins over this login.")
     if not project and me.projects:

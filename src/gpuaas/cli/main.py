@@ -53,6 +53,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "project": Lazy("projects:project", "Projects."),
         "service-account": Lazy("service_accounts:service_account", "Accounts for programs."),
         "webhook": Lazy("webhooks:webhook", "Events sent to an address of yours."),
+        "invitation": Lazy("invitations:invitation", "Ask people in, and accept."),
         "member": Lazy("members:member", "Who works in a project."),
     },
     "Operators": {

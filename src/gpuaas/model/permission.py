@@ -65,6 +65,7 @@ PERMISSIONS: dict[str, Permission] = {
     "project.create": _org(TENANT_ADMIN),
     "org.read": _org(TENANT_MEMBER, TENANT_ADMIN),
     "org.break_glass": _org(TENANT_ADMIN),
+    "org.invite": _org(TENANT_ADMIN),
     "audit.read": _org(TENANT_ADMIN),
     "org_usage.read": _org(TENANT_ADMIN),
     "org_budget.write": _org(TENANT_ADMIN),
@@ -76,6 +77,7 @@ PERMISSIONS: dict[str, Permission] = {
     "key.write": SIGNED_IN,
     "token.read": SIGNED_IN,
     "token.write": SIGNED_IN,
+    "invitation.accept": SIGNED_IN,
     "offer.read": SIGNED_IN,
     "offer.write": _platform(PLATFORM_ADMIN),
     "price.read": SIGNED_IN,
@@ -91,6 +93,7 @@ PERMISSIONS: dict[str, Permission] = {
     "platform.audit": _platform(PLATFORM_ADMIN),
     "platform.metrics": OPERATORS,
     "login": PUBLIC,
+    "invitation.signup": PUBLIC,  # the invitation's own secret is the proof
     "node.join": PUBLIC,
     "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own
     "node.stream": PUBLIC,  # a dial-back authenticates by its one-time ticket

@@ -12,6 +12,7 @@ from gpuaas.sdk.resources.audit import Audit
 from gpuaas.sdk.resources.break_glass import BreakGlass
 from gpuaas.sdk.resources.budgets import Budgets
 from gpuaas.sdk.resources.events import Events
+from gpuaas.sdk.resources.invitations import Invitations
 from gpuaas.sdk.resources.keys import Keys
 from gpuaas.sdk.resources.members import Members
 from gpuaas.sdk.resources.nodes import Nodes
@@ -57,6 +58,7 @@ class Client:
         self.budgets = Budgets(api)
         self.break_glass = BreakGlass(api)
         self.events = Events(api)
+        self.invitations = Invitations(api)
         self.keys = Keys(api)
         self.members = Members(api)
         self.nodes = Nodes(api)

@@ -19,14 +19,18 @@ def whoami(tx: Tx, caller: Caller) -> tuple[User, list[tuple[Org, str]], list[tu
 
 
 def add_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User:
-    if email.lower().endswith(f".{SERVICE_DOMAIN}"):
-        raise invalid("Addresses like this are those of service accounts.", "Give a person's own address.")
+    checked_address(email)
     user = identity.insert_user(tx, email, name, password_hash, platform_role)
     if user is None:
         raise conflict("user_exists", f"There is a user {email.lower()} already.")
     org_id = identity.platform_org_id(tx)
     tx.audit("user.create", org_id=org_id, kind="user", id=user.id, email=user.email, platform_role=platform_role)
     return user
+
+
+def checked_address(email: str) -> None:
+    if email.lower().endswith(f".{SERVICE_DOMAIN}"):
+        raise invalid("Addresses like this are those of service accounts.", "Give a person's own address.")
 
 
 def create_org(tx: Tx, caller: Caller, slug: str, name: str, admin: str) -> Org:

@@ -26,6 +26,7 @@ from gpuaas.control.http import (
     feeds,
     history,
     identity,
+    invitations,
     machine_access,
     metrics,
     nodes,
@@ -116,6 +117,7 @@ def build(
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
+    of_people += invitations.ROUTES
     of_cost = [*usage.ROUTES, *billing.ROUTES]
     out = [*history.ROUTES, *feeds.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
     routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES]

@@ -60,6 +60,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "WebhookChange": {"enabled": False},
     "Rotation": {"overlap_seconds": 86400},
     "Replay": {"first": 12, "last": 40},
+    "NewInvitation": {"email": "ada@example.org", "role": "editor"},
+    "NewOrgInvitation": {"email": "ada@example.org", "role": "tenant_member"},
+    "AcceptInvitation": {"secret": "gpi_uL1xv7cXoN0T2bZk3q5d9g"},
+    "Signup": {"secret": "gpi_uL1xv7cXoN0T2bZk3q5d9g", "name": "Ada", "password": "correct horse battery"},
     "OpenBreakGlass": {"org": "acme", "reason": "INC-42: machine floods the network", "duration_seconds": 3600},
     "NewOffer": {
         "slug": "h100-1",

@@ -7,6 +7,7 @@ from gpuaas.control.store.events import AuditEntry, Event
 from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
+from gpuaas.model.invitation import Invitation
 from gpuaas.model.lifecycle import SLOT
 from gpuaas.model.login import Login
 from gpuaas.model.node import Node, Offer, Slot
@@ -97,6 +98,21 @@ def break_glass(entry: BreakGlass, org: str, user: str, now: datetime) -> api.Br
         entry.ended_at,
         entry.ended_by,
         entry.is_open(now),
+    )
+
+
+def invitation(found: Invitation, org: str, project: str | None) -> api.InvitationView:
+    return api.InvitationView(
+        found.id,
+        found.org_id,
+        org,
+        found.project_id,
+        project,
+        found.email,
+        found.role,
+        found.created_by,
+        found.created_at,
+        found.expires_at,
     )
 
 

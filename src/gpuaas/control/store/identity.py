@@ -156,7 +156,15 @@ def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bo
     return org_role(tx, project.org_id, user_id) == TENANT_ADMIN and enabled(tx, user_id, lock=lock)
 
 
-def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platform_role: str | None) -> User | None:
+def insert_user(
+    tx: Tx,
+    email: str,
+    name: str,
+    password_hash: str | None,
+    platform_role: str | None,
+    *,
+    email_proven: bool = True,
+) -> User | None:
     """None when the address is taken."""
     row: dict[str, Any] = {
         "id": tx.ids.new("us"),
@@ -165,7 +173,8 @@ def insert_user(tx: Tx, email: str, name: str, password_hash: str | None, platfo
         "platform_role": platform_role,
         "created_at": tx.now,
     }
-    statement = upsert(t.users).values(**row, password_hash=password_hash).on_conflict_do_nothing()
+    secret = {"password_hash": password_hash, "email_proven": email_proven}
+    statement = upsert(t.users).values(**row, **secret).on_conflict_do_nothing()
     made = tx.conn.execute(statement.returning(t.users.c.id)).first()
     return User(**row, disabled_at=None) if made else None
 

@@ -57,6 +57,8 @@ users = Table(
     at("disabled_at", nullable=True),
     Column("kind", Text, nullable=False, server_default=text("'person'")),
     ref("project_id", "projects", nullable=True),
+    # False: whoever held an invitation said so. Nobody else may rely on it, least of all a login by that address.
+    Column("email_proven", Boolean, nullable=False, server_default=text("true")),
     CheckConstraint("email = lower(email)", name="email_lower"),
     one_of("platform_role", permission.PLATFORM_ROLES),
     one_of("kind", USER_KINDS),
