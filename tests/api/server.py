@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 
@@ -12,16 +13,16 @@ from gpuaas.control.store.transaction import Store
 
 
 class Replica:
-    def __init__(self, database_url: str) -> None:
-        self.app = application(database_url)
+    def __init__(self, database_url: str, **config: Any) -> None:
+        self.app = application(database_url, **config)
         self.store: Store = self.app.state.store
         self.url = ""
 
 
 @contextmanager
-def serve(database_url: str) -> Iterator[Replica]:
+def serve(database_url: str, **config: Any) -> Iterator[Replica]:
     """One server over the database, on a port of its own, with everything that `gpuaas server` runs."""
-    replica = Replica(database_url)
+    replica = Replica(database_url, **config)
     config = uvicorn.Config(
         replica.app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1
     )

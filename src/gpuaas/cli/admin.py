@@ -71,6 +71,26 @@ def create_offer(
         output.echo(output.safe(f"Made {made.slug} ({made.id})."))
 
 
+@admin.command("doctor")
+@click.pass_obj
+def doctor(session: Session) -> int:
+    """Say what is wrong with this installation and what to do about it. Exit code 1: something has failed."""
+    found = session.client().doctor()
+    if session.json:
+        output.json(found)
+        return exits.OK if found.ok else exits.FAILED
+    marks = {"ok": "ok  ", "warning": "warn", "failure": "FAIL"}
+    width = max(len(one.name) for one in found.findings)
+    for one in found.findings:
+        output.echo(output.safe(f"{marks.get(one.level, one.level)}  {one.name:<{width}}  {one.value}".rstrip()))
+        for said in filter(None, (one.problem, one.remedy)):
+            output.echo(output.safe(f"      {' ' * width}  {said}"))
+    warnings = sum(one.level == "warning" for one in found.findings)
+    verdict = "well" if found.ok else "not well: see FAIL above"
+    output.echo(f"This installation is {verdict}." + (f" {warnings} warnings." if warnings else ""))
+    return exits.OK if found.ok else exits.FAILED
+
+
 @admin.group()
 def audit() -> None:
     """Who changed what: a hash chain per organisation, and one for the platform."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from gpuaas.cli.installation import state_dir_option
+from gpuaas.cli.invalid import Invalid
 
 
 def _network(text: str) -> str:
@@ -25,16 +26,30 @@ def _network(text: str) -> str:
 @click.option("--webhook-network", "webhook_networks", multiple=True, type=_network, metavar="CIDR",
               envvar="GPUAAS_WEBHOOK_NETWORKS", show_envvar=True,
               help="Webhooks may point into this network, public or not; may be repeated.")  # fmt: skip
+@click.option("--metrics-token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              envvar="GPUAAS_METRICS_TOKEN_FILE", show_envvar=True,
+              help="Whoever sends what is in it may read /metrics, and nothing else.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )
 def server(
     host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
-    state_dir: Path, log_level: str,
+    metrics_token_file: Path | None, state_dir: Path, log_level: str,
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import ServerConfig
     from gpuaas.control.main import run_server
 
-    run_server(ServerConfig(database_url, host, port, state_dir, log_level, advertise_url, webhook_networks))
+    token = _token(metrics_token_file) if metrics_token_file else ""
+    run_server(ServerConfig(database_url, host, port, state_dir, log_level, advertise_url, webhook_networks, token))
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(f"{file} cannot be read: {error}.") from error
+    if len(token) < 16:
+        raise Invalid(f"{file} holds less than 16 characters.", "Make one: `openssl rand -hex 32`.")
+    return token

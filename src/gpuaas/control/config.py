@@ -1,6 +1,6 @@
 """What a server is started with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -13,3 +13,4 @@ class ServerConfig:
     log_level: str = "INFO"
     advertise_url: str = ""  # of this replica, for agents; empty: the URL that they use already
     webhook_networks: tuple[str, ...] = ()  # not public, but webhooks may point there
+    metrics_token: str = field(default="", repr=False)  # opens /metrics, and nothing else

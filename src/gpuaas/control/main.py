@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import uvicorn
 from litestar import Litestar
@@ -26,7 +27,13 @@ def run_server(config: ServerConfig) -> None:
     log.setup(config.log_level)
     url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()
     migrate.upgrade(url)
-    app = application(url, config.advertise_url, config.webhook_networks)
+    app = application(
+        url,
+        config.advertise_url,
+        config.webhook_networks,
+        metrics_token=config.metrics_token,
+        state_dir=config.state_dir,
+    )
     uvicorn.run(
         app,
         host=config.host,
@@ -42,7 +49,14 @@ def run_server(config: ServerConfig) -> None:
     )
 
 
-def application(url: str, advertise_url: str = "", webhook_networks: Sequence[str] = ()) -> Litestar:
+def application(
+    url: str,
+    advertise_url: str = "",
+    webhook_networks: Sequence[str] = (),
+    *,
+    metrics_token: str = "",
+    state_dir: Path = Path("/"),
+) -> Litestar:
     """One replica over the database at `url`, whose schema must be current."""
     store = Store(connect(url))
     store.transact(stores.ensure)
@@ -61,4 +75,13 @@ def application(url: str, advertise_url: str = "", webhook_networks: Sequence[st
             await asyncio.gather(*tasks, return_exceptions=True)
             store.engine.dispose()
 
-    return build(store, wakes, sockets=[node_link], lifespan=[background], advertise_url=advertise_url)
+    return build(
+        store,
+        wakes,
+        sockets=[node_link],
+        lifespan=[background],
+        advertise_url=advertise_url,
+        metrics_token=metrics_token,
+        state_dir=state_dir,
+        sweeps={sweep.name: sweep.every_seconds for sweep in loop.SWEEPS},
+    )

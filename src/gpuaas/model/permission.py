@@ -92,6 +92,7 @@ PERMISSIONS: dict[str, Permission] = {
     "node.write": OPERATORS,
     "platform.audit": _platform(PLATFORM_ADMIN),
     "platform.metrics": OPERATORS,
+    "platform.doctor": OPERATORS,
     "login": PUBLIC,
     "invitation.signup": PUBLIC,  # the invitation's own secret is the proof
     "node.join": PUBLIC,

@@ -203,7 +203,8 @@ class Link:
             while len(self._heartbeats) >= REMEMBERED_HEARTBEATS:
                 del self._heartbeats[next(iter(self._heartbeats))]
             self._heartbeats[seq] = now
-            frames.append(wire.Heartbeat(seq, self._epoch, self._journal.store_id, self._journal.revision))
+            at = self._clock.now().timestamp()
+            frames.append(wire.Heartbeat(seq, self._epoch, self._journal.store_id, self._journal.revision, at))
             try:
                 self._outbox.survey()
             except HostError as error:

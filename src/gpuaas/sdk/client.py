@@ -29,7 +29,7 @@ from gpuaas.sdk.resources.users import Users
 from gpuaas.sdk.resources.webhooks import Webhooks
 from gpuaas.sdk.retry import Retry
 from gpuaas.sdk.transport import Transport
-from gpuaas.wire.api import Health, IssuedToken, Login, OperationView, Whoami
+from gpuaas.wire.api import DoctorView, Health, IssuedToken, Login, OperationView, Whoami
 
 
 class Client:
@@ -90,6 +90,10 @@ class Client:
     def health(self) -> Health:
         """The process answers."""
         return self._api.get("/healthz", Health)
+
+    def doctor(self) -> DoctorView:
+        """What is wrong with the installation, for operators."""
+        return self._api.get(path("platform", "doctor"), DoctorView)
 
     def ready(self) -> Health:
         """The process answers and can work."""

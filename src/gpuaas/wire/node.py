@@ -272,6 +272,7 @@ class Heartbeat(Frame, frozen=True, tag="heartbeat"):
     epoch: Count
     store_id: Id
     revision: Count  # the last revision that is safely in the journal
+    at: Annotated[float, Meta(ge=0, le=2**40)] = 0.0  # the node's time; 0 from agents that do not say it
 
 
 # --- frames: server to agent ------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuaas.control.app import access, allocations
-from gpuaas.control.store import fleet, nodes, samples, slots
+from gpuaas.control.store import deliveries, fleet, nodes, samples, slots, webhooks
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import invalid
 from gpuaas.model import health as judging
@@ -35,6 +35,11 @@ class Fleet:
     slots: dict[str, int]  # by state
     allocations: dict[str, int]  # by state
     measured: list[fleet.Measured]
+    queued: int = 0
+    queued_seconds: float = 0.0  # how long the oldest of them waits
+    silence_seconds: float = 0.0  # of the ready node that was quiet the longest
+    webhooks_pending: int = 0
+    webhooks_lag: int = 0
 
 
 def metrics(tx: Tx, caller: Caller, name: str, since: datetime | None, step_seconds: int | None) -> Metrics:
@@ -67,12 +72,28 @@ def list_health(
 
 def watched(tx: Tx, caller: Caller) -> Fleet:
     access.on_platform(tx, caller, "platform.metrics")
+    return whole_fleet(tx)
+
+
+def scraped(tx: Tx) -> Fleet:
+    """For the scrape token of the server's own configuration, which was checked before."""
+    tx.authorized.add("platform.metrics")
+    return whole_fleet(tx)
+
+
+def whole_fleet(tx: Tx) -> Fleet:
+    queued, oldest = fleet.queue(tx)
     return Fleet(
         nodes=fleet.by_state(tx, NODE),
         agents_linked=fleet.nodes_heard(tx, tx.now - judging.NODE_SILENCE),
         slots=fleet.by_state(tx, SLOT),
         allocations=fleet.by_state(tx, ALLOCATION),
         measured=fleet.measured(tx, tx.now - RECENT),
+        queued=queued,
+        queued_seconds=(tx.now - oldest).total_seconds() if oldest else 0.0,
+        silence_seconds=fleet.longest_silence(tx),
+        webhooks_pending=deliveries.pending(tx),
+        webhooks_lag=webhooks.lag(tx),
     )
 
 

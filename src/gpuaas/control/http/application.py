@@ -3,8 +3,9 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 from litestar import Litestar, Request, Response, Router, get
@@ -23,6 +24,7 @@ from gpuaas.control.http import (
     asyncapi,
     billing,
     break_glass,
+    doctor,
     feeds,
     history,
     identity,
@@ -93,7 +95,10 @@ def correlated(app: ASGIApp) -> ASGIApp:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                log.info("request", extra={"fields": _line(scope, message["status"], time.monotonic() - started)})
+                took = time.monotonic() - started
+                log.info("request", extra={"fields": _line(scope, message["status"], took)})
+                labels = {"class": _class(scope), "status": f"{message['status'] // 100}xx"}
+                store.meters.observe("api_request_seconds", took, **labels)
                 headers = [*message.get("headers", []), (b"x-correlation-id", correlation_id.encode())]
                 message["headers"] = headers + [h for h in SECURITY_HEADERS if h[0] not in dict(headers)]
             await send(message)
@@ -102,6 +107,19 @@ def correlated(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, sending)
 
     return handler
+
+
+def _class(scope: Scope) -> str:
+    """Few, however many routes there are: read, write, follow (a stream's beginning), public, none (no such route)."""
+    handler: Any = scope.get("route_handler")
+    action = handler.opt.get("action") if handler is not None else None
+    if action is None:
+        return "none"
+    if PERMISSIONS[action].scope == "public":
+        return "public"
+    if handler.media_type == "text/event-stream":
+        return "follow"
+    return "read" if scope.get("method") in ("GET", "HEAD") or action in openapi.READING_POSTS else "write"
 
 
 def _line(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
@@ -114,13 +132,16 @@ def build(
     sockets: Sequence[Any] = (),
     lifespan: Sequence[Callable[[Litestar], AbstractAsyncContextManager[None]]] = (),
     advertise_url: str = "",
+    metrics_token: str = "",
+    state_dir: Path = Path("/"),
+    sweeps: Mapping[str, float] | None = None,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += invitations.ROUTES
     of_cost = [*usage.ROUTES, *billing.ROUTES]
     out = [*history.ROUTES, *feeds.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
-    routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES]
+    routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES, *doctor.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,
@@ -128,7 +149,16 @@ def build(
             prometheus.scrape,
             Router(PREFIX, route_handlers=[document, events_document, *routes, *sockets]),
         ],
-        state=State({"store": store, "wakes": wakes, "streams": streams.Streams(advertise_url)}),
+        state=State(
+            {
+                "store": store,
+                "wakes": wakes,
+                "streams": streams.Streams(advertise_url),
+                "metrics_token": metrics_token,
+                "state_dir": state_dir,
+                "sweeps": sweeps or {},
+            }
+        ),
         exception_handlers=HANDLERS,
         request_class=StrictRequest,
         request_max_body_size=api.MAX_BODY_BYTES,

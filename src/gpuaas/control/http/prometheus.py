@@ -1,15 +1,22 @@
 """`GET /metrics`: the fleet in Prometheus' text format 0.0.4, for operators."""
 
+import hmac
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from litestar import Response, get
 
-from gpuaas.control.app.metrics import Fleet, watched
-from gpuaas.control.http.endpoint import Req, read_as
+from gpuaas.control.app.metrics import Fleet, scraped, watched
+from gpuaas.control.http.endpoint import Req, bearer, correlation_of, read_as, store_of
 from gpuaas.control.store.fleet import Measured
+from gpuaas.control.store.transaction import Store
+from gpuaas.kit.errors import Problem
+from gpuaas.kit.meters import AGE
 from gpuaas.model.lifecycle import ALLOCATION, NODE, SLOT, Lifecycle
 from gpuaas.model.sample import GpuUse, Sample
+
+log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "text/plain; version=0.0.4"  # Litestar adds the charset
 MIB = 1024 * 1024
@@ -65,7 +72,39 @@ GPUS = (
     summary="The fleet for Prometheus (operators)",
 )
 def scrape(request: Req) -> Response[str]:
-    return Response(read_as(request, lambda tx, caller: exposition(watched(tx, caller))), media_type=MEDIA_TYPE)
+    store = store_of(request)
+    if not _is_scraper(request):
+        fleet: Fleet | None = read_as(request, watched)
+    else:
+        try:
+            fleet = store.transact(scraped, correlation_id=correlation_of(request))
+        except Problem as problem:  # what the server knows about itself is worth most when the database is away
+            log.warning("scraped without the database: %s", problem.detail or problem.message)
+            fleet = None
+    return Response("".join((exposition(fleet) if fleet else "", own(store, fleet is not None))), media_type=MEDIA_TYPE)
+
+
+def _is_scraper(request: Req) -> bool:
+    """The token of the server's configuration opens this one page, and needs no database."""
+    wanted: str = request.app.state.metrics_token
+    return bool(wanted) and hmac.compare_digest(bearer(request).encode(), wanted.encode())
+
+
+def own(store: Store, store_up: bool) -> str:
+    """What only this server can tell: every replica is scraped by itself."""
+    return "".join(f"{line}\n" for line in _own(store, store_up))
+
+
+def _own(store: Store, store_up: bool) -> Iterator[str]:
+    yield from _family("gpuaas_store_up", "gauge", "1 if the database answered", [({}, int(store_up))])
+    connections = [({"state": state}, count) for state, count in store.connections().items()]
+    yield from _family("gpuaas_store_connections", "gauge", "Connections to the database", connections)
+    for name, family in store.meters.families.items():
+        kind = "gauge" if family.kind == AGE else family.kind
+        yield f"# HELP gpuaas_{name} {family.help}"
+        yield f"# TYPE gpuaas_{name} {kind}"
+        for suffix, labels, value in store.meters.lines(name):
+            yield _line(f"gpuaas_{name}{suffix}", labels, value)
 
 
 def exposition(fleet: Fleet) -> str:
@@ -77,6 +116,14 @@ def _lines(fleet: Fleet) -> Iterator[str]:
     yield from _family("gpuaas_agents_linked", "gauge", "Agents heard of just now", [({}, fleet.agents_linked)])
     yield from _states("gpuaas_slots", "Slots by state", SLOT, fleet.slots)
     yield from _states("gpuaas_allocations", "Allocations by state", ALLOCATION, fleet.allocations)
+    for name, help, value in (
+        ("queue_allocations", "Launches that wait for room", fleet.queued),
+        ("queue_oldest_seconds", "How long the oldest of them waits", fleet.queued_seconds),
+        ("node_silence_seconds", "Since the quietest ready node was heard of", fleet.silence_seconds),
+        ("webhook_deliveries_pending", "Deliveries on their way or waiting for a retry", fleet.webhooks_pending),
+        ("webhook_lag_events", "Events that webhooks have not even begun to be sent", fleet.webhooks_lag),
+    ):
+        yield from _family(f"gpuaas_{name}", "gauge", help, [({}, value)])
     labelled = [(_labels(item), item.sample) for item in fleet.measured]
     for machine in MACHINES:
         values = [(labels, machine.value(sample)) for labels, sample in labelled]
@@ -97,8 +144,12 @@ def _family(name: str, kind: str, help: str, values: Iterable[tuple[Labels, floa
     yield f"# TYPE {name} {kind}"
     for labels, value in values:
         if value is not None:
-            said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-            yield f"{name}{{{said}}} {value}" if said else f"{name} {value}"
+            yield _line(name, labels, value)
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    return f"{name}{{{said}}} {value}" if said else f"{name} {value}"
 
 
 def _labels(item: Measured) -> Labels:

@@ -145,6 +145,8 @@ def _heartbeat(tx: Tx, node: Node, frame: Heartbeat) -> list[FromServer]:
     if frame.store_id != store_id or frame.revision > node.revision:
         return [Fenced("the store has changed: say hello again")]
     _heard(tx, node, synced=node.synced_store_id == store_id)
+    if frame.at:
+        nodes.set_clock_skew(tx, node.id, frame.at - tx.now.timestamp())
     return [Ack(frame.seq, LEASE_SECONDS)]
 
 

@@ -39,7 +39,11 @@ async def node_link(socket: Socket) -> None:
             return
         with bound(node_id=greeted.node_id):
             log.info("node connected", extra={"fields": {"epoch": greeted.epoch}})
-            await _Connection(socket, store, socket.app.state.wakes, greeted).run()
+            store.meters.add("links", 1)
+            try:
+                await _Connection(socket, store, socket.app.state.wakes, greeted).run()
+            finally:
+                store.meters.add("links", -1)
     except (WebSocketDisconnect, TimeoutError, msgspec.MsgspecError) as error:
         log.info("node link closed: %s", error or type(error).__name__)
     await _close(socket)
@@ -101,8 +105,12 @@ class _Connection:
                 if isinstance(answer, Fenced):
                     log.info("node link fenced: %s", answer.reason)
                     return
-            if isinstance(frame, Heartbeat) and self.cursor.heartbeat(frame.revision, time.monotonic()):
-                woken.set()
+            if isinstance(frame, Heartbeat):
+                lag = self.cursor.confirmed(frame.revision, time.monotonic())
+                if lag is not None:
+                    self.store.meters.observe("link_lag_seconds", lag)
+                if self.cursor.heartbeat(frame.revision, time.monotonic()):
+                    woken.set()
 
     async def _write(self, woken: asyncio.Event) -> None:
         while True:

@@ -33,6 +33,20 @@ def by_state(tx: Tx, lifecycle: Lifecycle) -> dict[str, int]:
     return {row.state: row.many for row in tx.conn.execute(statement)}
 
 
+def queue(tx: Tx) -> tuple[int, datetime | None]:
+    """How many launches wait, and since when the oldest of them does."""
+    c = t.allocations.c
+    row = tx.conn.execute(select(func.count(), func.min(c.created_at)).where(c.state == "queued")).one()
+    return int(row[0]), row[1]
+
+
+def longest_silence(tx: Tx) -> float:
+    """Seconds since the ready node was heard of that was quiet the longest."""
+    oldest = select(func.min(t.nodes.c.last_seen_at)).where(t.nodes.c.state == "ready")
+    found = tx.conn.execute(oldest).scalar_one()
+    return 0.0 if found is None else max(0.0, (tx.now - found).total_seconds())
+
+
 def nodes_heard(tx: Tx, after: datetime) -> int:
     heard = (t.nodes.c.last_seen_at > after) & (t.nodes.c.state != "removed")
     return int(tx.conn.execute(select(func.count()).select_from(t.nodes).where(heard)).scalar_one())

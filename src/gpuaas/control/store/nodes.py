@@ -128,6 +128,11 @@ def seen(tx: Tx, node_id: str) -> None:
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(last_seen_at=tx.now))
 
 
+def set_clock_skew(tx: Tx, node_id: str, seconds: float) -> None:
+    """By how much its clock is ahead of ours, with the time that the frame took."""
+    tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(clock_skew_seconds=seconds))
+
+
 def synced(tx: Tx, node_id: str, store_id: str) -> None:
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(synced_store_id=store_id))
 

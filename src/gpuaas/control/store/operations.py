@@ -130,6 +130,7 @@ def end(
     if tx.conn.execute(statement).rowcount != 1:
         raise Stale(f"operation {operation.id} ended")
     tx.wake(f"operation:{operation.id}")
+    _measure(tx, operation, becomes, phases)
     _tell(tx, operation, f"operation.{becomes}", message)
 
 
@@ -144,3 +145,13 @@ def _tell(tx: Tx, operation: Operation, type: str, message: str = "") -> None:
         allocation_id=operation.allocation_id,
         message=message,
     )
+
+
+def _measure(tx: Tx, operation: Operation, becomes: str, phases: Phases) -> None:
+    tx.measure("operations_total", 1, kind=operation.kind, state=becomes)
+    if operation.kind != "launch" or becomes != "succeeded":
+        return
+    tx.measure("launch_seconds", (tx.now - operation.created_at).total_seconds())
+    for phase in phases:
+        if phase["started_at"] is not None and phase["finished_at"] is not None:
+            tx.measure("launch_phase_seconds", phase["finished_at"] - phase["started_at"], phase=phase["name"])

@@ -30,10 +30,13 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from gpuaas import __version__
 from gpuaas.control.store import tables as t
+from gpuaas.control.store.meters import METERS
 from gpuaas.kit.clock import Clock, SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
+from gpuaas.kit.meters import HISTOGRAM, Meters
 from gpuaas.model.event import is_event
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,7 @@ class Tx:
     authorized: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
+    _measured: list[tuple[str, float, dict[str, str]]] = field(default_factory=list)
     _events: list[dict[str, Any]] = field(default_factory=list)
     _audit: list[dict[str, Any]] = field(default_factory=list)
     _last: dict[str, "Callable[[Tx], None]"] = field(default_factory=dict)
@@ -114,6 +118,10 @@ class Tx:
         """Tell whoever reads the topic's mail, after the commit. Nothing is kept: for what is worth nothing later."""
         self.topics.add(f"{topic} {message}")
 
+    def measure(self, name: str, value: float, **labels: str) -> None:
+        """For store/meters.py, once it is committed: what is rolled back did not happen."""
+        self._measured.append((name, value, labels))
+
     def expect_one_audit_entry(self) -> None:
         """A mutation that leaves none (or several) does not commit."""
         if len(self._audit) != 1:
@@ -136,6 +144,11 @@ class Tx:
             self._write_events(project_id, [event for event in self._events if event["project_id"] == project_id])
         for org_id in sorted({entry["org_id"] for entry in self._audit}):
             self._write_audit(org_id, [entry for entry in self._audit if entry["org_id"] == org_id])
+
+    def tell_meters(self, meters: Meters) -> None:
+        for name, value, labels in self._measured:
+            tell = meters.observe if meters.families[name].kind == HISTOGRAM else meters.add
+            tell(name, value, **labels)
 
     def tell_log(self) -> None:
         """What was committed, with the ids that an incident is explained with."""
@@ -190,6 +203,7 @@ class Store:
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
+        self.meters = Meters(METERS)
 
     def transact(
         self, work: Callable[..., T], *args: Any, actor: str = SYSTEM, correlation_id: str | None = None, **kwargs: Any
@@ -203,19 +217,28 @@ class Store:
                         result = work(tx, *args, **kwargs)
                         tx.flush()
                     self._notify(conn, tx.topics)
+                tx.tell_meters(self.meters)
                 tx.tell_log()
                 return result
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) not in RETRIED:
+                    self.meters.add("store_unavailable_total", why="database")
                     raise _unavailable(error) from error
                 if attempt == ATTEMPTS:
                     raise Problem(
                         "busy", 503, "The store was too busy with the same objects.", "Try again.", detail=str(error)
                     ) from error
+                self.meters.add("transactions_retried_total")
                 log.info("transaction runs again", extra={"fields": {"attempt": attempt}})
             except PoolTimeout as error:
+                self.meters.add("store_unavailable_total", why="pool")
                 raise _unavailable(error) from error
         raise AssertionError("unreachable")
+
+    def connections(self) -> dict[str, int]:
+        """Of this process to the database, by state."""
+        pool: Any = self.engine.pool
+        return {"in_use": pool.checkedout(), "idle": pool.checkedin(), "most": pool.size()}
 
     def _notify(self, conn: Connection, topics: set[str]) -> None:
         # After the commit, in a transaction without writes: NOTIFY inside the writing one would make every commit
@@ -256,7 +279,11 @@ def connect(url: str, *, pool_size: int = 20) -> Engine:
         max_overflow=0,  # overflow connections are closed after use: under load every request would open its own
         pool_pre_ping=False,
         pool_use_lifo=True,
-        connect_args={"options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"},
+        # The name tells servers and their versions apart in pg_stat_activity.
+        connect_args={
+            "application_name": f"gpuaas {__version__} {Ids().new('sv')}",
+            "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
+        },
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,10 +48,14 @@ async def run(store: Store, wakes: Wakes) -> None:
 async def _repeat(sweep: Sweep, store: Store, wakes: Wakes) -> None:
     with wakes.on(sweep.wake) as woken:
         while True:
+            started = time.monotonic()
             try:
                 done = await asyncio.to_thread(sweep.run, store)
+                store.meters.mark("sweep_age_seconds", sweep=sweep.name)
+                store.meters.observe("sweep_seconds", time.monotonic() - started, sweep=sweep.name)
                 if done:
                     log.info("swept", extra={"fields": {"sweep": sweep.name, "changed": done}})
             except Exception:
+                store.meters.add("sweep_failures_total", sweep=sweep.name)
                 log.exception("the sweep %s failed", sweep.name)
             await wait(woken, sweep.every_seconds)

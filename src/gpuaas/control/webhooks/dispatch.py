@@ -69,6 +69,7 @@ class Dispatch:
                 timestamp = int(self._store.clock.now().timestamp())
                 outcome = await send(attempt, timestamp, self._allowed)
                 state = await asyncio.to_thread(self._store.transact, deliveries.record, attempt, outcome)
+                self._store.meters.add("webhook_attempts_total", outcome=state or "superseded")
                 fields = {"webhook_id": claim.webhook_id, "delivery_id": attempt.delivery_id, "org_id": claim.org_id}
                 log.info("webhook", extra={"fields": {**fields, "state": state, "status": outcome.status}})
             else:

@@ -3,6 +3,7 @@
 from gpuaas.wire.api.allocations import *
 from gpuaas.wire.api.base import *
 from gpuaas.wire.api.break_glass import *
+from gpuaas.wire.api.doctor import *
 from gpuaas.wire.api.fleet import *
 from gpuaas.wire.api.history import *
 from gpuaas.wire.api.identity import *

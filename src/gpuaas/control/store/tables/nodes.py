@@ -6,6 +6,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Double,
     Index,
     Integer,
     LargeBinary,
@@ -47,6 +48,7 @@ nodes = Table(
     Column("agent_version", Text, nullable=False, server_default=text("''")),
     at("created_at"),
     at("last_seen_at", nullable=True),
+    Column("clock_skew_seconds", Double),  # ahead of the server that heard it last
     one_of("state", lifecycle.NODE.states),
     Index("uq_nodes_name_live", "name", unique=True, postgresql_where=text("state <> 'removed'")),
 )
