@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuaas.control.http import asyncapi
+from gpuaas.control.store import migrate
 from gpuaas.model.lifecycle import ALL, PREVIOUS, STAYS, Lifecycle
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,8 +56,16 @@ FILES: list[tuple[str, Callable[[], str]]] = [
 ]
 
 
+def one_chain() -> None:
+    """Two migrations with one number, as two branches make them, would stop every server."""
+    found = sorted(int(file.name[:4]) for file in (migrate.MIGRATIONS / "versions").glob("[0-9]*.py"))
+    assert found == list(range(1, len(found) + 1)), f"the numbers of migrations are not 1 to {len(found)}: {found}"
+    assert migrate.head() == f"{len(found):04d}", "a migration's `revision` is not the number in its file's name"
+
+
 def main() -> int:
     check = "--check" in sys.argv[1:]
+    one_chain()
     stale = []
     for name, generate in FILES:
         path, text = ROOT / name, generate()
