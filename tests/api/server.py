@@ -8,13 +8,14 @@ from typing import Any
 
 import uvicorn
 
+from gpuaas.control.config import NO_RATES
 from gpuaas.control.main import application
 from gpuaas.control.store.transaction import Store
 
 
 class Replica:
     def __init__(self, database_url: str, **config: Any) -> None:
-        self.app = application(database_url, **config)
+        self.app = application(database_url, **{"rates": NO_RATES, **config})
         self.store: Store = self.app.state.store
         self.url = ""
 

@@ -29,20 +29,32 @@ def _network(text: str) -> str:
 @click.option("--metrics-token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               envvar="GPUAAS_METRICS_TOKEN_FILE", show_envvar=True,
               help="Whoever sends what is in it may read /metrics, and nothing else.")  # fmt: skip
+@click.option("--token-rate", type=click.FloatRange(0), default=200.0, show_default=True, envvar="GPUAAS_TOKEN_RATE",
+              help="Requests a second with one token; 0: any number.")  # fmt: skip
+@click.option("--address-rate", type=click.FloatRange(0), default=20.0, show_default=True,
+              envvar="GPUAAS_ADDRESS_RATE", help="The same from one address, without a valid token.")  # fmt: skip
+@click.option("--login-rate", type=click.FloatRange(0), default=2.0, show_default=True, envvar="GPUAAS_LOGIN_RATE",
+              help="Tries to log in from one address; 0 also lifts the pause after wrong passwords.")  # fmt: skip
+@click.option("--node-rate", type=click.FloatRange(0), default=200.0, show_default=True, envvar="GPUAAS_NODE_RATE",
+              help="Links and dial-backs of nodes from one address.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )
 def server(
     host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
-    metrics_token_file: Path | None, state_dir: Path, log_level: str,
+    metrics_token_file: Path | None, token_rate: float, address_rate: float, login_rate: float, node_rate: float,
+    state_dir: Path, log_level: str,
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
-    from gpuaas.control.config import ServerConfig
+    from gpuaas.control.config import Rates, ServerConfig
     from gpuaas.control.main import run_server
 
     token = _token(metrics_token_file) if metrics_token_file else ""
-    run_server(ServerConfig(database_url, host, port, state_dir, log_level, advertise_url, webhook_networks, token))
+    rates = Rates(token_rate, address_rate, login_rate, node_rate)
+    run_server(
+        ServerConfig(database_url, host, port, state_dir, log_level, advertise_url, webhook_networks, token, rates)
+    )
 
 
 def _token(file: Path) -> str:

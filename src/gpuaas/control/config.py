@@ -5,6 +5,20 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Rates:
+    """Requests a second, for one caller at one replica; ten seconds' worth may come at once. 0: any number."""
+
+    token: float = 200.0  # with one valid token
+    address: float = 20.0  # from one address, without a valid token
+    login: float = 2.0  # tries to log in or to sign up from one address
+    node: float = 200.0  # links, joins and dial-backs of nodes from one address
+
+
+RATES = Rates()
+NO_RATES = Rates(0, 0, 0, 0)
+
+
+@dataclass(frozen=True)
 class ServerConfig:
     database_url: str | None  # None: the embedded PostgreSQL below state_dir
     host: str
@@ -14,3 +28,4 @@ class ServerConfig:
     advertise_url: str = ""  # of this replica, for agents; empty: the URL that they use already
     webhook_networks: tuple[str, ...] = ()  # not public, but webhooks may point there
     metrics_token: str = field(default="", repr=False)  # opens /metrics, and nothing else
+    rates: Rates = Rates()

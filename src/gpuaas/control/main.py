@@ -8,7 +8,7 @@ from pathlib import Path
 import uvicorn
 from litestar import Litestar
 
-from gpuaas.control.config import ServerConfig
+from gpuaas.control.config import RATES, Rates, ServerConfig
 from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import migrate, stores
@@ -33,6 +33,7 @@ def run_server(config: ServerConfig) -> None:
         config.webhook_networks,
         metrics_token=config.metrics_token,
         state_dir=config.state_dir,
+        rates=config.rates,
     )
     uvicorn.run(
         app,
@@ -56,6 +57,7 @@ def application(
     *,
     metrics_token: str = "",
     state_dir: Path = Path("/"),
+    rates: Rates = RATES,
 ) -> Litestar:
     """One replica over the database at `url`, whose schema must be current."""
     store = Store(connect(url))
@@ -84,4 +86,5 @@ def application(
         metrics_token=metrics_token,
         state_dir=state_dir,
         sweeps={sweep.name: sweep.every_seconds for sweep in loop.SWEEPS},
+        rates=rates,
     )

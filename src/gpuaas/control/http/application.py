@@ -19,6 +19,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
+from gpuaas.control.config import RATES, Rates
 from gpuaas.control.http import (
     allocations,
     asyncapi,
@@ -41,6 +42,9 @@ from gpuaas.control.http import (
     webhooks,
 )
 from gpuaas.control.http.body import StrictRequest
+from gpuaas.control.http.limited import limited
+from gpuaas.control.http.limits import Limiter
+from gpuaas.control.http.pace import Pace
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.http.streams import routes as streams
 from gpuaas.control.store import migrate
@@ -135,6 +139,7 @@ def build(
     metrics_token: str = "",
     state_dir: Path = Path("/"),
     sweeps: Mapping[str, float] | None = None,
+    rates: Rates = RATES,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
@@ -157,6 +162,8 @@ def build(
                 "metrics_token": metrics_token,
                 "state_dir": state_dir,
                 "sweeps": sweeps or {},
+                "limiter": Limiter(store.clock, rates),
+                "pace": Pace(store.clock, off=not rates.login),
             }
         ),
         exception_handlers=HANDLERS,
@@ -168,7 +175,7 @@ def build(
         debug=False,
     )
     _refuse_unguarded(app)
-    app.asgi_handler = correlated(app.asgi_handler)  # a middleware would miss requests that find no route
+    app.asgi_handler = correlated(limited(app.asgi_handler))  # a middleware would miss requests that find no route
     return app
 
 

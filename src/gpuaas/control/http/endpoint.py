@@ -15,6 +15,7 @@ from litestar.connection import ASGIConnection
 
 from gpuaas.control.app import access, idempotency
 from gpuaas.control.app.sessions import authenticate
+from gpuaas.control.http.limits import Limiter
 from gpuaas.control.store.idempotency import Answer
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.kit.errors import Problem
@@ -41,6 +42,11 @@ Work = Callable[[Tx, Caller], Result]
 def store_of(request: ASGIConnection[Any, Any, Any, Any]) -> Store:
     store: Store = request.app.state.store
     return store
+
+
+def limiter_of(request: ASGIConnection[Any, Any, Any, Any]) -> Limiter:
+    limiter: Limiter = request.app.state.limiter
+    return limiter
 
 
 def correlation_of(request: ASGIConnection[Any, Any, Any, Any]) -> str:
@@ -113,7 +119,13 @@ def signed_in(tx: Tx, request: ASGIConnection[Any, Any, Any, Any]) -> Caller:
         raise Problem(
             "unauthenticated", 401, "This needs a token.", "Send `Authorization: Bearer ...`; get one by logging in."
         )
-    caller = authenticate(tx, secret)
+    limiter = limiter_of(request)
+    try:
+        caller = authenticate(tx, secret)
+    except Problem:
+        limiter.doubt(secret)
+        raise
+    limiter.vouch(address_of(request), secret)
     tx.actor = caller.user_id
     return caller
 

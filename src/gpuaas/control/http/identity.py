@@ -6,7 +6,18 @@ from litestar import Response, delete, get, post, put
 
 from gpuaas.control.app import identity, keys, sessions
 from gpuaas.control.http import views
-from gpuaas.control.http.endpoint import Req, Result, address_of, correlation_of, mutate, public, read, store_of
+from gpuaas.control.http.endpoint import (
+    Req,
+    Result,
+    address_of,
+    correlation_of,
+    limiter_of,
+    mutate,
+    public,
+    read,
+    store_of,
+)
+from gpuaas.control.http.pace import Pace
 from gpuaas.control.http.params import Name
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
@@ -15,14 +26,23 @@ from gpuaas.wire import api
 
 @post("/login", opt={"action": "login"}, status_code=200, sync_to_thread=True, summary="Log in with a password")
 def login(request: Req, data: api.Login) -> Response[api.IssuedToken]:
+    address, pace = address_of(request), pace_of(request)
+    limiter_of(request).admit_login(address)
+    pace.attempt(data.email, address)
     found = store_of(request).transact(sessions.password_of, data.email, correlation_id=correlation_of(request))
     user = sessions.check_password(found, data.password)
+    pace.right(data.email, address)
 
     def work(tx: Tx) -> Result:
-        token, secret = sessions.login(tx, user, address_of(request))
+        token, secret = sessions.login(tx, user, address)
         return Result(api.IssuedToken(views.token(token), secret))
 
     return public(request, work)
+
+
+def pace_of(request: Req) -> Pace:
+    pace: Pace = request.app.state.pace
+    return pace
 
 
 @get("/whoami", opt={"action": "self.read"}, sync_to_thread=True, summary="Who is asking, and what they can see")

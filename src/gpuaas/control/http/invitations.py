@@ -7,7 +7,17 @@ from litestar import Response, delete, get, post
 from gpuaas.control.app import invitations as app
 from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.http import views
-from gpuaas.control.http.endpoint import Req, Result, address_of, correlation_of, mutate, public, read, store_of
+from gpuaas.control.http.endpoint import (
+    Req,
+    Result,
+    address_of,
+    correlation_of,
+    limiter_of,
+    mutate,
+    public,
+    read,
+    store_of,
+)
 from gpuaas.control.http.params import Name
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
@@ -82,6 +92,7 @@ def accept(request: Req, data: api.AcceptInvitation) -> Response[api.InvitationV
     summary="Make an account with an invitation, and log in",
 )
 def signup(request: Req, data: api.Signup) -> Response[api.IssuedToken]:
+    limiter_of(request).admit_login(address_of(request))
     store_of(request).transact(app.check_signup, data.secret, correlation_id=correlation_of(request))
     hashed = hash_password(data.password)
 

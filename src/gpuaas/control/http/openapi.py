@@ -16,6 +16,7 @@ ERRORS = {
     "409": "It is in the wrong state, taken, or being worked on",
     "413": "The body is too large",
     "422": "The request is not valid",
+    "429": "Asked too often; try again after Retry-After",
     "503": "The store did not answer; try again after Retry-After",
 }
 PROBLEM: dict[str, Any] = {
