@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gpuaas.cli import output
+from gpuaas.cli import agent_join, output
 from gpuaas.cli.command import Command, Group
 from gpuaas.cli.installation import default_state_dir
 from gpuaas.cli.session import Session
@@ -18,6 +18,9 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 @click.group(cls=Group)
 def agent() -> None:
     """The agent of a node."""
+
+
+agent.add_command(agent_join.join)
 
 
 def _node_options(command: _Command) -> _Command:

@@ -65,6 +65,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
     "This machine": {
         "up": Lazy("up:up", "Start everything on this machine, with simulated GPUs."),
         "down": Lazy("down:down", "Stop what `gpuaas up` started; data is kept."),
+        "init": Lazy("init:init", "Set up a database that servers will share."),
         "server": Lazy("server:server", "Run the control plane in the foreground."),
         "agent": Lazy("agent:agent", "Run the agent of a node."),
         "completion": Lazy("completion:completion", "Print the completion script of your shell."),

@@ -29,8 +29,8 @@ def join_token(session: Session, org: str | None, approve_slots: bool, expires: 
     made = session.client().nodes.join_token(org=org, approve_slots=approve_slots, lifetime_seconds=expires)
     if session.json:
         return output.json(made)
-    output.note(f"Valid until {output.moment(made.expires_at)}. On the node, with this in GPUAAS_JOIN_TOKEN:")
-    output.note(f"gpuaas agent run --server {session.server} --name NAME")
+    output.note(f"Valid until {output.moment(made.expires_at)}. On the node, as root:")
+    output.note(f"gpuaas agent join {session.server} TOKEN")
     return output.echo(output.safe(made.secret))
 
 

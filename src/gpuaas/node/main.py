@@ -68,6 +68,25 @@ def examine(state_dir: Path, simulate_gpus: str) -> tuple[list[dict[str, object]
     return [asdict(each) for each in found], findings.ready(found)[0], findings.render(found)
 
 
+def join_fleet(config: AgentConfig, patience_seconds: float = 30.0) -> str:
+    """Joins without starting anything; the node's id. Safe to call again: who has joined stays who it is."""
+
+    async def joined(disk: Disk) -> str:
+        journal = Journal(disk, Ids())
+        if journal.node_id is None:
+            try:
+                async with asyncio.timeout(patience_seconds):
+                    await _join(config, identity(disk), journal, asyncio.Event())
+            except TimeoutError:
+                hint = "Check the address, and that this host may reach it; then join again."
+                raise Problem("unreachable", 503, f"{config.server_url} does not answer.", hint) from None
+        assert journal.node_id is not None
+        return journal.node_id
+
+    with _alone(config) as disk:
+        return asyncio.run(joined(disk))
+
+
 def import_image(config: AgentConfig, archive: Path, name: str) -> str:
     """Takes a root file system (tarball, OCI archive, `docker save`) into the node's store. Answers its version."""
     return Images(Paths(config.state_dir, config.run_dir, config.image_store)).import_archive(archive, name)
