@@ -202,8 +202,8 @@ MUTANTS = (
     Mutant(
         "a revision is taken without being written",
         CONTROL + "store/specs.py",
-        ".values(revision=t.nodes.c.revision + 1)\n        .returning(t.nodes.c.revision)",
-        ".values(revision=t.nodes.c.revision)\n        .returning(t.nodes.c.revision + 1)",
+        "SET revision = revision + 1 WHERE id = %(node_id)s RETURNING revision)",
+        "SET revision = revision WHERE id = %(node_id)s RETURNING revision + 1 AS revision)",
         0,
     ),
     Mutant(
@@ -223,8 +223,8 @@ MUTANTS = (
     Mutant(
         "a seat is free when the machine is released",
         CONTROL + "store/allocations.py",
-        "t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)\n    )\n    taken",
-        't.allocations.c.node_id == node_id, t.allocations.c.state != "releasing"\n    )\n    taken',
+        "AND taken.seat = near.seat AND reaped_at IS NULL",
+        "AND taken.seat = near.seat AND state <> 'releasing'",
         2,
     ),
     Mutant(

@@ -34,8 +34,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         raise not_found("project", project.id)  # taken out of it in this moment
     chosen = _keys(tx, caller, request.access.keys)
     names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
-    taken = allocations.name_taken(tx, project.id, names)
-    if taken:
+    if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
         raise _name_taken(taken)
     found = placing.find(tx, launching.wanted(offer, project.org_id, request.count))
     if not found.fits and not request.wait:
@@ -52,7 +51,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     }
     drafts = [{"id": tx.ids.new("al"), "name": name, **same} for name in names]
     try:
-        started = launching.start(tx, found, drafts, offer, chosen)
+        started = launching.start(tx, found, drafts, offer, project, chosen)
     except Taken as error:
         raise _name_taken(request.name) from error
     tx.audit(

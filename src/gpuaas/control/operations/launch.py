@@ -33,15 +33,20 @@ def wanted(offer: Offer, org_id: str, count: int) -> Wanted:
     )
 
 
-def start(tx: Tx, found: Found, drafts: Sequence[dict[str, Any]], offer: Offer, keys: Sequence[SshKey]) -> Started:
+def start(
+    tx: Tx,
+    found: Found,
+    drafts: Sequence[dict[str, Any]],
+    offer: Offer,
+    project: Project,
+    keys: Sequence[SshKey],
+) -> Started:
     """Write the whole group where it was found to fit; where it was not, it stays queued."""
     if not found.fits:
         return [_queued(tx, draft) for draft in drafts]
-    project = identity.project(tx, drafts[0]["project_id"])
-    assert project is not None
     started = []
     for draft, seat in zip(drafts, found.plan.seats, strict=True):
-        allocation = allocations.insert_allocation(tx, **draft, placed=_place(tx, seat))
+        allocation = allocations.insert_allocation(tx, **draft, placed=_place(seat))
         operation = operations.first(tx, allocation, LAUNCH, _placed_phases(tx, seat, None))
         claims.take(tx, allocation.id, [slot.id for slot in seat.slots])
         _write_spec(tx, allocation, offer, seat, keys, project)
@@ -58,7 +63,8 @@ def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
     project = identity.project(tx, group[0].project_id)
     assert project is not None
     for allocation, seat in zip(group, found.plan.seats, strict=True):
-        placed = allocations.move(tx, allocation, "placed", **_place(tx, seat))
+        place_ = {**_place(seat), "seat": allocations.free_seat(tx, seat.node_id)}
+        placed = allocations.move(tx, allocation, "placed", **place_)
         operation = operations.open_(tx, placed.id, LAUNCH.facet)
         assert operation is not None
         operations.set_phases(tx, operation, _placed_phases(tx, seat, operation), generation=GENERATION)
@@ -73,13 +79,8 @@ def _queued(tx: Tx, draft: dict[str, Any]) -> tuple[Allocation, Operation]:
     return allocation, operations.first(tx, allocation, LAUNCH, fresh_phases(LAUNCH, tx.now.timestamp()))
 
 
-def _place(tx: Tx, seat: Seat) -> dict[str, Any]:
-    return {
-        "node_id": seat.node_id,
-        "seat": allocations.free_seat(tx, seat.node_id),
-        "realisation": seat.realisation,
-        "generation": GENERATION,
-    }
+def _place(seat: Seat) -> dict[str, Any]:
+    return {"node_id": seat.node_id, "realisation": seat.realisation, "generation": GENERATION}
 
 
 def _placed_phases(tx: Tx, seat: Seat, operation: Operation | None) -> list[dict[str, Any]]:

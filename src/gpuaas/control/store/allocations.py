@@ -4,27 +4,47 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, insert, literal, select, tuple_, update
+from sqlalchemy import Select, literal, select, tuple_, update
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store import usage
-from gpuaas.control.store.rows import build, columns, many, one, unique
+from gpuaas.control.store.rows import build, columns, many, names, one, unique
+from gpuaas.control.store.rows import made as built
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 from gpuaas.kit.ids import is_id
-from gpuaas.model.allocation import SEATS_PER_NODE, Allocation
+from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 from gpuaas.model.usage import MACHINE_TIME
+
+UNPLACED: dict[str, Any] = {"node_id": None, "realisation": None}
+
+# The lowest seat of the node that no unreaped allocation has is 0, or the one after a taken one. Under the node's lock.
+_FREE_SEAT = """(
+    SELECT min(seat) FROM (
+        SELECT 0 AS seat UNION ALL SELECT seat + 1 FROM allocations WHERE node_id = %(node_id)s AND reaped_at IS NULL
+    ) AS near WHERE NOT EXISTS (
+        SELECT FROM allocations taken WHERE taken.node_id = %(node_id)s AND taken.seat = near.seat AND reaped_at IS NULL
+    ) AND %(node_id)s IS NOT NULL
+)"""
+_INSERT = f"""
+    INSERT INTO allocations (id, org_id, project_id, name, offer_id, owner_id, group_id, key_ids, state, version,
+        node_id, seat, realisation, incarnation, generation, created_at)
+    VALUES (%(id)s, %(org_id)s, %(project_id)s, %(name)s, %(offer_id)s, %(owner_id)s, %(group_id)s, %(key_ids)s,
+        %(state)s, %(version)s, %(node_id)s, {_FREE_SEAT}, %(realisation)s, 1, %(generation)s, %(created_at)s)
+    RETURNING {names(Allocation)}
+"""
 
 
 def insert_allocation(tx: Tx, *, placed: dict[str, Any] | None = None, **values: Any) -> Allocation:
     """`placed` in the moment in which it was asked for: written once, as that. Its timeline has both steps."""
-    row: dict[str, Any] = {"state": ALLOCATION.initial, "version": 1, "generation": 0, **values}
+    row: dict[str, Any] = {"state": ALLOCATION.initial, "version": 1, "generation": 0, **UNPLACED, **values}
     if placed:
         row |= {"state": ALLOCATION.next(ALLOCATION.initial, "placed"), "version": 2, **placed}
     with unique():
-        statement = insert(t.allocations).returning(*columns(t.allocations, Allocation))
-        made = build(Allocation, tx.conn.execute(statement, row | {"incarnation": 1, "created_at": tx.now}).one())
+        inserted = tx.run(_INSERT, row | {"created_at": tx.now}).fetchone()
+    assert inserted is not None
+    made = built(Allocation, inserted)
     _tell(tx, replace(made, state=ALLOCATION.initial, version=1), None)
     if placed:
         _tell(tx, made, ALLOCATION.initial)
@@ -97,15 +117,10 @@ def owned(tx: Tx, owner_id: str, project_id: str | None = None) -> list[Allocati
 
 
 def free_seat(tx: Tx, node_id: str) -> int:
-    """The lowest seat of the node that no unreaped allocation has. Call it under the node's row lock.
-
-    There are more seats than slots, and every unreaped allocation has a slot.
-    """
-    statement = select(t.allocations.c.seat).where(
-        t.allocations.c.node_id == node_id, t.allocations.c.reaped_at.is_(None)
-    )
-    taken = set(tx.conn.execute(statement).scalars())
-    return next(seat for seat in range(SEATS_PER_NODE) if seat not in taken)
+    """Call it under the node's row lock. There are more seats than slots, and what has a seat has a slot."""
+    row = tx.run(f"SELECT {_FREE_SEAT}", {"node_id": node_id}).fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 def move(tx: Tx, allocation: Allocation, event: str, at: datetime | None = None, **changes: Any) -> Allocation:

@@ -7,8 +7,6 @@ The counts are never the truth, and always equal to it: whoever changes a slot, 
 from collections.abc import Sequence
 from functools import partial
 
-from sqlalchemy import text
-
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.placement import NodeView, SlotView, Wanted, most_together
 
@@ -18,51 +16,52 @@ from gpuaas.model.placement import NodeView, SlotView, Wanted, most_together
 _FITS = """
     SELECT n.id, n.name, n.org_id, n.state, (n.inventory->>'ready')::boolean AS ready, n.inventory->>'reason' AS reason
     FROM capacity c JOIN nodes n ON n.id = c.node_id
-    WHERE c.open AND c.free_slots > 0 AND c.gpu_model = :gpu_model AND c.pool = {pool} AND c.free_gpus >= :gpu_count
-        AND c.together >= :together AND (c.free_slots = c.slots OR NOT :whole)
-        AND c.node_id <> ALL(CAST(:tried AS text[])) {more}
+    WHERE c.open AND c.free_slots > 0 AND c.gpu_model = %(gpu_model)s AND c.pool = {pool}
+        AND c.free_gpus >= %(gpu_count)s AND c.together >= %(together)s AND (c.free_slots = c.slots OR NOT %(whole)s)
+        AND c.node_id <> ALL(%(tried)s::text[]) {more}
     ORDER BY c.free_gpus, c.together, c.node_id LIMIT 1 {lock}
 """
 
 
 def _best(lock: str) -> str:
-    mine = _FITS.format(pool=":org_id", more="", lock=lock)
+    mine = _FITS.format(pool="%(org_id)s", more="", lock=lock)
     shared = _FITS.format(pool="''", more="AND NOT EXISTS (SELECT FROM mine)", lock=lock)
     return f"WITH mine AS MATERIALIZED ({mine}), shared AS MATERIALIZED ({shared}) TABLE mine UNION ALL TABLE shared"
 
 
-_LOCK_BEST = text(_best("FOR NO KEY UPDATE OF n SKIP LOCKED"))
-_BEST = text(_best(""))
-_LOCK = text("SELECT id FROM nodes WHERE id = ANY(CAST(:ids AS text[])) ORDER BY id FOR NO KEY UPDATE")
-_LOCK_USABLE = text("""
+_LOCK_BEST = _best("FOR NO KEY UPDATE OF n SKIP LOCKED")
+_BEST = _best("")
+_LOCK = "SELECT id FROM nodes WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR NO KEY UPDATE"
+_LOCK_USABLE = """
     SELECT n.id FROM nodes n WHERE n.id IN (
-        SELECT node_id FROM capacity WHERE open AND free_slots > 0 AND gpu_model = :gpu_model AND pool IN (:org_id, '')
+        SELECT node_id FROM capacity
+        WHERE open AND free_slots > 0 AND gpu_model = %(gpu_model)s AND pool IN (%(org_id)s, '')
     ) ORDER BY n.id FOR NO KEY UPDATE
-""")
-_TAKEN = text("""
-    UPDATE capacity SET free_slots = free_slots - :slots, free_gpus = free_gpus - :gpus, together = :together
-    WHERE node_id = :node_id AND gpu_model = :gpu_model
-""")
-_CLOSE_ALL = text("UPDATE capacity SET open = false")
-_RECOUNT = text("""
+"""
+_TAKEN = """
+    UPDATE capacity SET free_slots = free_slots - %(slots)s, free_gpus = free_gpus - %(gpus)s, together = %(together)s
+    WHERE node_id = %(node_id)s AND gpu_model = %(gpu_model)s
+"""
+_CLOSE_ALL = "UPDATE capacity SET open = false"
+_RECOUNT = """
     WITH free AS (
         SELECT s.gpu_model, s.numa,
             count(*) FILTER (WHERE s.state = 'approved' AND c.id IS NULL) AS slots,
             coalesce(sum(cardinality(s.gpus)) FILTER (WHERE s.state = 'approved' AND c.id IS NULL), 0) AS gpus,
             count(*) AS every
         FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
-        WHERE s.node_id = :node_id AND s.state <> 'retired' GROUP BY s.gpu_model, s.numa
+        WHERE s.node_id = %(node_id)s AND s.state <> 'retired' GROUP BY s.gpu_model, s.numa
     ), gone AS (
-        DELETE FROM capacity WHERE node_id = :node_id AND gpu_model NOT IN (SELECT gpu_model FROM free)
+        DELETE FROM capacity WHERE node_id = %(node_id)s AND gpu_model NOT IN (SELECT gpu_model FROM free)
     )
     INSERT INTO capacity (node_id, gpu_model, pool, open, slots, free_slots, free_gpus, together)
     SELECT n.id, f.gpu_model, coalesce(n.org_id, ''),
         n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false),
         (SELECT sum(every) FROM free), sum(f.slots), sum(f.gpus), max(f.gpus)
-    FROM nodes n, free f WHERE n.id = :node_id GROUP BY n.id, f.gpu_model
+    FROM nodes n, free f WHERE n.id = %(node_id)s GROUP BY n.id, f.gpu_model
     ON CONFLICT (node_id, gpu_model) DO UPDATE SET pool = excluded.pool, open = excluded.open, slots = excluded.slots,
         free_slots = excluded.free_slots, free_gpus = excluded.free_gpus, together = excluded.together
-""")
+"""
 
 
 def changed(tx: Tx, node_id: str) -> None:
@@ -71,7 +70,7 @@ def changed(tx: Tx, node_id: str) -> None:
 
 def _recount(tx: Tx, node_id: str) -> None:
     lock(tx, [node_id])
-    tx.conn.execute(_RECOUNT, {"node_id": node_id})
+    tx.run(_RECOUNT, {"node_id": node_id})
 
 
 def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
@@ -80,34 +79,34 @@ def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
     model = slots[0].gpu_model
     left = [slot for slot in node.slots if slot.free and slot.gpu_model == model and slot.id not in gone]
     values = {"slots": len(slots), "gpus": sum(slot.gpu_count for slot in slots), "together": most_together(left)}
-    tx.conn.execute(_TAKEN, {**values, "node_id": node.id, "gpu_model": model})
+    tx.run(_TAKEN, {**values, "node_id": node.id, "gpu_model": model})
 
 
 def close_all(tx: Tx) -> None:
     """No node may be used before it has said what it holds."""
-    tx.conn.execute(_CLOSE_ALL)
+    tx.run(_CLOSE_ALL)
 
 
 def lock_best(tx: Tx, wanted: Wanted, together: int, tried: Sequence[str]) -> NodeView | None:
     """The best node that nobody works on right now, locked, without its slots."""
-    row = tx.conn.execute(_LOCK_BEST, _values(wanted, together, tried)).first()
+    row = tx.run(_LOCK_BEST, _values(wanted, together, tried)).fetchone()
     return None if row is None else NodeView(row[0], row[1], row[2], row[3], bool(row[4]), row[5] or "", ())
 
 
 def best(tx: Tx, wanted: Wanted, together: int, tried: Sequence[str]) -> str | None:
     """The best node, whoever works on it. Lock it, and look again."""
-    row = tx.conn.execute(_BEST, _values(wanted, together, tried)).first()
-    return None if row is None else str(row.id)
+    row = tx.run(_BEST, _values(wanted, together, tried)).fetchone()
+    return None if row is None else str(row[0])
 
 
 def lock(tx: Tx, node_ids: Sequence[str]) -> None:
     """In one order everywhere, so that two who want several never wait in a circle."""
-    tx.conn.execute(_LOCK, {"ids": list(node_ids)})
+    tx.run(_LOCK, {"ids": list(node_ids)})
 
 
 def lock_usable(tx: Tx, wanted: Wanted) -> None:
     """Every node on which any of it could be placed."""
-    tx.conn.execute(_LOCK_USABLE, {"gpu_model": wanted.gpu_model, "org_id": wanted.org_id})
+    tx.run(_LOCK_USABLE, {"gpu_model": wanted.gpu_model, "org_id": wanted.org_id})
 
 
 def _values(wanted: Wanted, together: int, tried: Sequence[str]) -> dict[str, object]:

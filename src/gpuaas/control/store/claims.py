@@ -3,25 +3,25 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 
-_TAKE = text("""
+_TAKE = """
     INSERT INTO claims (id, slot_id, allocation_id, state, created_at)
-    SELECT id, slot_id, :allocation_id, 'held', :now
-    FROM unnest(CAST(:ids AS text[]), CAST(:slot_ids AS text[])) AS wanted (id, slot_id)
+    SELECT id, slot_id, %(allocation_id)s, 'held', %(now)s
+    FROM unnest(%(ids)s::text[], %(slot_ids)s::text[]) AS wanted (id, slot_id)
     ON CONFLICT DO NOTHING RETURNING id
-""")
+"""
 
 
 def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
     """All of them: the caller has locked the node and seen that they are free."""
     values = {"ids": [tx.ids.new("cl") for _ in slot_ids], "slot_ids": list(slot_ids)}
-    made = tx.conn.execute(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now}).all()
+    made = tx.run(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now}).fetchall()
     if len(made) != len(slot_ids):
         raise Stale(f"a slot of {slot_ids} was taken without its node's lock")
 

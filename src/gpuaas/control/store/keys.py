@@ -1,9 +1,9 @@
 """Personal SSH public keys."""
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, insert
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, many, unique
+from gpuaas.control.store.rows import made, names, unique
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import SshKey
 
@@ -15,11 +15,13 @@ def insert_key(tx: Tx, user_id: str, name: str, type: str, blob: str, fingerprin
     return key
 
 
+_KEYS = f"SELECT {names(SshKey)} FROM ssh_keys WHERE user_id = %(user_id)s ORDER BY created_at, id"
+
+
 def keys(tx: Tx, user_id: str, *, lock: bool = False) -> list[SshKey]:
     """`lock`: for whoever puts keys on a machine. Until that is committed, nobody deletes them and misses it."""
-    statement = select(*columns(t.ssh_keys, SshKey)).where(t.ssh_keys.c.user_id == user_id)
-    statement = statement.order_by(t.ssh_keys.c.created_at, t.ssh_keys.c.id)
-    return many(tx.conn, statement.with_for_update(read=True, key_share=True) if lock else statement, SshKey)
+    rows = tx.run(_KEYS + (" FOR KEY SHARE" if lock else ""), {"user_id": user_id})
+    return [made(SshKey, row) for row in rows]
 
 
 def remove_key(tx: Tx, user_id: str, key_id: str) -> bool:

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, many, one
+from gpuaas.control.store.rows import columns, made, many, names
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import is_id
 from gpuaas.model.node import Offer
@@ -19,10 +19,13 @@ def insert_offer(tx: Tx, **values: Any) -> Offer | None:
     return Offer(**{**row, "realisations": tuple(row["realisations"])}) if made else None
 
 
+_OFFER = f"SELECT {names(Offer)} FROM offers WHERE {{by}} = %(name)s"
+
+
 def offer(tx: Tx, name: str) -> Offer | None:
     """By id or slug."""
-    by = t.offers.c.id if is_id(name, "of") else t.offers.c.slug
-    return one(tx.conn, select(*columns(t.offers, Offer)).where(by == name), Offer)
+    row = tx.run(_OFFER.format(by="id" if is_id(name, "of") else "slug"), {"name": name}).fetchone()
+    return None if row is None else made(Offer, row)
 
 
 def offers(tx: Tx) -> list[Offer]:

@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, insert, literal, select, tuple_, update
+from sqlalchemy import Select, literal, select, tuple_, update
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, many, one
+from gpuaas.control.store.rows import columns, jsonb, many, names, one
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 from gpuaas.model.allocation import Allocation
@@ -22,6 +22,12 @@ def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
         if kind.absorbs or current.facet == kind.facet:
             end(tx, current, "supersede", message=f"superseded by {kind.name}")
     return first(tx, allocation, kind, fresh_phases(kind, tx.now.timestamp()))
+
+
+_INSERT = f"""
+    INSERT INTO operations ({names(Operation)})
+    VALUES ({", ".join(f"%({name})s" for name in names(Operation).split(", "))})
+"""
 
 
 def first(tx: Tx, allocation: Allocation, kind: Kind, phases: Phases) -> Operation:
@@ -43,7 +49,7 @@ def first(tx: Tx, allocation: Allocation, kind: Kind, phases: Phases) -> Operati
         finished_at=None,
         correlation_id=tx.correlation_id,
     )
-    tx.conn.execute(insert(t.operations), operation.__dict__)
+    tx.run(_INSERT, {**operation.__dict__, "phases": jsonb(phases)})
     _tell(tx, operation, "operation.started")
     return operation
 

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
+import msgspec
+from psycopg.types.json import Jsonb
 from sqlalchemy import Column, Connection, Select, Table
 from sqlalchemy.exc import IntegrityError
 
@@ -44,6 +46,25 @@ def build(kind: type[R], row: Any) -> R:
     for name in _tuples(anything):
         values[name] = tuple(values[name])
     return kind(**values)
+
+
+def names(kind: type[Any]) -> str:
+    """The columns that the dataclass names, in its order, for a statement in SQL."""
+    return ", ".join(field.name for field in dataclasses.fields(kind))
+
+
+def made(kind: type[R], row: tuple[Any, ...]) -> R:
+    """From the columns of `names`."""
+    anything: Any = kind
+    arrays = _tuples(anything)
+    if not arrays:
+        return kind(*row)
+    fields = dataclasses.fields(anything)
+    return kind(*(tuple(v) if f.name in arrays else v for f, v in zip(fields, row, strict=True)))
+
+
+def jsonb(value: Any) -> Jsonb:
+    return Jsonb(value, dumps=msgspec.json.encode)
 
 
 def one(conn: Connection, statement: Select[Any], kind: type[R], **values: Any) -> R | None:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, text, update
+from sqlalchemy import delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import capacity
@@ -110,12 +110,12 @@ _VIEWS = """
         EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')
     FROM slots s WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
-_ALL_VIEWS, _SOME_VIEWS = (text(_VIEWS.format(which=w)) for w in ("", "AND s.node_id = ANY(CAST(:ids AS text[]))"))
+_ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))
 
 
 def on_nodes(tx: Tx, node_ids: list[str] | None) -> dict[str, list[SlotView]]:
     """The slots of these nodes, or of all, by node."""
-    rows = tx.conn.execute(_ALL_VIEWS) if node_ids is None else tx.conn.execute(_SOME_VIEWS, {"ids": node_ids})
+    rows = tx.run(_ALL_VIEWS) if node_ids is None else tx.run(_SOME_VIEWS, {"ids": node_ids})
     found: dict[str, list[SlotView]] = defaultdict(list)
     for id, node_id, model, count, gpus, *rest in rows:
         found[node_id].append(SlotView(id, node_id, model, count, tuple(gpus), *rest))

@@ -4,41 +4,30 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
+from gpuaas.control.store.rows import jsonb
 from gpuaas.control.store.transaction import Tx
 from gpuaas.wire.node import AllocationBody, Spec
 
 Body = dict[str, Any]
 
 
-def next_revision(tx: Tx, node_id: str) -> int:
-    statement = (
-        update(t.nodes)
-        .where(t.nodes.c.id == node_id)
-        .values(revision=t.nodes.c.revision + 1)
-        .returning(t.nodes.c.revision)
-    )
-    return int(tx.conn.execute(statement).scalar_one())
+_WRITE = """
+    WITH next AS (UPDATE nodes SET revision = revision + 1 WHERE id = %(node_id)s RETURNING revision)
+    INSERT INTO specs AS s (node_id, id, incarnation, generation, revision, body)
+    SELECT %(node_id)s, %(id)s, %(incarnation)s, %(generation)s, revision, %(body)s FROM next
+    ON CONFLICT (node_id, id) DO UPDATE SET incarnation = excluded.incarnation, generation = excluded.generation,
+        revision = excluded.revision, body = excluded.body
+    WHERE (s.incarnation, s.generation) < (excluded.incarnation, excluded.generation)
+    RETURNING s.id
+"""
 
 
 def write(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body: Body | None) -> None:
     """A new generation of one object; `body` None is a tombstone. Never goes back."""
-    values = {
-        "incarnation": incarnation,
-        "generation": generation,
-        "revision": next_revision(tx, node_id),
-        "body": body,
-    }
-    statement = upsert(t.specs).values(node_id=node_id, id=id, **values)
-    statement = statement.on_conflict_do_update(
-        index_elements=["node_id", "id"],
-        set_=values,
-        where=(t.specs.c.incarnation < incarnation)
-        | ((t.specs.c.incarnation == incarnation) & (t.specs.c.generation < generation)),
-    )
-    if tx.conn.execute(statement.returning(t.specs.c.id)).first() is None:
+    values = {"node_id": node_id, "id": id, "incarnation": incarnation, "generation": generation}
+    if tx.run(_WRITE, {**values, "body": None if body is None else jsonb(body)}).fetchone() is None:
         raise AssertionError(f"spec {id} already has generation {generation} or a newer one")
     tx.wake(f"node:{node_id}")
 
