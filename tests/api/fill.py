@@ -316,6 +316,8 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
     "Confirm": _confirm,
     "MachineKeys": lambda world, *_: {"keys": ["laptop"]},
+    "Extend": lambda world, *_: {"seconds": 60},
+    "LeasePolicyRequest": lambda world, *_: {"idle_seconds": 7200},
     "NewPriceBook": lambda world, *_: {"offers": {"h100-1": 1}},
     "NewCorrection": lambda world, *_: {"usage": world.used(), "reason": "a test"},
     "NewBudget": lambda world, *_: {"amount_micros": 1_000_000},

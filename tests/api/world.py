@@ -21,7 +21,7 @@ from gpuaas.control.store import allocations as rows
 from gpuaas.control.store import break_glass, identity, logins, nodes, slots, tokens
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.identity import Project
-from gpuaas.wire.api import Launch
+from gpuaas.wire.api import Launch, LeaseRequest
 from gpuaas.wire.node import GpuSample
 
 STATES = ("queued", "provisioning", "active", "failed", "released")
@@ -165,7 +165,8 @@ class World:
         person = self.people[who]
         made = {}
         for name in ("active", "restarted", "released"):
-            made[name] = self.store.transact(launch, person, project.id, name)
+            lease = LeaseRequest(30 * 24 * 3600)
+            made[name] = self.store.transact(launch, person, project.id, name, lease=lease)
         self.settle()
         self.release(person, made["released"], "released")
         made["failed"] = self.store.transact(launch, person, project.id, "failed")

@@ -173,6 +173,14 @@ def test_the_host_key_outlives_the_keys_and_the_container(host: Host) -> None:
     assert host.access_ensure(ID, [key("SHA256:two")]) == host_key
 
 
+def test_a_notice_for_nobody_is_no_error(host: Host) -> None:
+    assert host.notify(ID, "hello") == 0
+    make(host, ID, wanted(host))
+    assert host.notify(ID, "hello") == 0
+    host.container_stop(ID)
+    assert host.notify(ID, "hello") == 0
+
+
 def test_a_restart_starts_with_its_counter(host: Host) -> None:
     make(host, ID, wanted(host))
     again = wanted(host, restarts=3)

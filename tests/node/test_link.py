@@ -17,6 +17,7 @@ from gpuaas.wire.node import (
     Heartbeat,
     Hello,
     Holdings,
+    Notice,
     Report,
     Spec,
     Specs,
@@ -34,9 +35,9 @@ class Pair:
     def __init__(self, world: World) -> None:
         self.world = world
         self.dialled: list[Dial] = []
-        self.link = Link(
-            world.runner, world.runner.journal, lambda nonce: f"signed {nonce}", world.clock, "1.0", self.dialled.append
-        )
+        self.noticed: list[Notice] = []
+        journal, handlers = world.runner.journal, (self.dialled.append, self.noticed.append)
+        self.link = Link(world.runner, journal, lambda nonce: f"signed {nonce}", world.clock, "1.0", *handlers)
 
     def greet(self) -> Hello:
         self.link.connected()
@@ -418,6 +419,23 @@ def test_a_dial_is_handed_over_while_the_link_is_open(pair: Pair) -> None:
     pair.acknowledge(pair.link.receive(Welcome(STORE, 3, True, 10)))
     assert pair.link.receive(dial) == []
     assert pair.dialled == [dial]
+
+
+def test_a_notice_is_handed_over_while_the_link_is_open(pair: Pair) -> None:
+    notice = Notice(ID, "train-1 is stopped in 10 minutes")
+    assert from_server(encode(notice)) == notice
+    pair.greet()
+    assert pair.link.receive(notice) == []
+    assert pair.noticed == []
+    pair.acknowledge(pair.link.receive(Welcome(STORE, 3, True, 10)))
+    assert pair.link.receive(notice) == []
+    assert pair.noticed == [notice]
+
+
+@pytest.mark.parametrize("text", ["", "a\x1b[2J", "two\nlines", "x" * 501, "fin\n"])
+def test_a_notice_steers_no_terminal(text: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        from_server(encode(Notice(ID, text)))
 
 
 def test_a_disk_that_fails_breaks_the_connection_and_loses_nothing(pair: Pair) -> None:

@@ -560,3 +560,38 @@ def test_host_errors_while_looking_are_survived(world: World) -> None:
     world.runner.host = host
     world.settle()
     assert world.condition().state == "ready"
+
+
+# a machine that is kept and does not run
+
+
+def test_a_stopped_machine_is_kept_is_no_death_and_comes_back(world: World) -> None:
+    world.launch()
+    world.host.login(ID, "SHA256:one")
+    world.want(ID, body(world.host, stopped=True))
+    world.settle()
+    assert world.condition().state == "ready"
+    machine = world.host.container(ID)
+    assert machine is None or not machine.running
+    assert {"rootfs", "devices", "network", "access"} <= world.host.state.parts(ID)
+    world.agent()
+    world.settle()
+    world.host.reboot()
+    world.agent()
+    world.settle()
+    assert world.host.starts[ID] == 1
+    kinds = [fact.kind for fact in world.runner.journal.facts()]
+    assert "exited" not in kinds
+    world.want(ID, body(world.host, restarts=1))
+    world.settle()
+    assert world.host.container(ID).running  # type: ignore[union-attr]
+    assert world.host.starts[ID] == 2
+
+
+def test_a_machine_that_died_before_it_was_stopped_stays_down(world: World) -> None:
+    world.launch()
+    world.host.kill(ID)
+    world.want(ID, body(world.host, stopped=True))
+    world.settle()
+    assert world.condition().state == "ready"
+    assert world.host.starts[ID] == 1

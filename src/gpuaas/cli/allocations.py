@@ -1,5 +1,6 @@
 """`gpuaas ls`, `gpuaas show`: machines."""
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +25,10 @@ def ls(session: Session, project: str | None, released: bool, all_projects: bool
     if session.json:
         return output.json_page(found)
     columns, rows = ["NAME", "STATE", "OFFER", "SSH", "AGE"], [_row(item) for item in found]
+    if any(item.lease for item in found):
+        columns.append("ENDS")
+        for row, item in zip(rows, found, strict=True):
+            row.append(ends(item))
     if chosen is None and found:
         slugs = {item.id: item.slug for item in session.client().projects.list()}
         columns.insert(1, "PROJECT")
@@ -34,6 +39,22 @@ def ls(session: Session, project: str | None, released: bool, all_projects: bool
 
 def _row(item: "AllocationView") -> list[str]:
     return [item.name, item.state, item.offer, ssh(item), output.age(item.created_at)]
+
+
+def ends(item: "AllocationView") -> str:
+    """When its lease does something to it, and what."""
+    if item.lease is None or item.state in ("releasing", "released"):
+        return ""
+    if item.lease.released_at is not None:
+        return f"released {_until(item.lease.released_at)}"
+    if item.lease.ends_at is None:
+        return ""
+    return f"stopped {_until(item.lease.ends_at)}" + (" if idle" if item.lease.reason == "idle" else "")
+
+
+def _until(at: datetime) -> str:
+    seconds = (at - datetime.now(UTC)).total_seconds()
+    return f"in {output.duration(seconds)}" if seconds >= 1 else "now"
 
 
 def ssh(allocation: "AllocationView") -> str:
@@ -54,6 +75,12 @@ def show(session: Session, name: str) -> None:
         describe(found)
 
 
+def _lease(item: "AllocationView") -> str:
+    when = ends(item)
+    at = item.lease and (item.lease.released_at or item.lease.ends_at)
+    return f"{when} ({output.moment(at)}): `gpuaas extend {item.name} 4h`" if when and at else ""
+
+
 def describe(item: "AllocationView") -> None:
     failure = f"{item.failure.message} ({item.failure.code})" if item.failure else ""
     output.fields(
@@ -71,6 +98,7 @@ def describe(item: "AllocationView") -> None:
             ("created", output.moment(item.created_at)),
             ("active", output.moment(item.active_at) if item.active_at else ""),
             ("released", output.moment(item.released_at) if item.released_at else ""),
+            ("lease", _lease(item)),
             ("you can", ", ".join(item.allowed_actions) or "only wait"),
         ]
     )

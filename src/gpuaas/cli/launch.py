@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuaas.cli import exits, output, progress
+from gpuaas.cli import exits, output, progress, units
 from gpuaas.cli.allocations import ssh
 from gpuaas.cli.command import Command, project_option
 from gpuaas.cli.session import Session
@@ -22,15 +22,35 @@ _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, he
 @_count
 @click.option("--wait", "-w", is_flag=True, help="Queue when nothing fits, instead of giving up.")
 @click.option("--key", "-k", "keys", multiple=True, metavar="KEY", help="Only this SSH key of yours; may be repeated.")
+@click.option("--for", "length", type=units.duration, metavar="TIME", help="Stop and release it after, like 8h.")
+@click.option(
+    "--idle", type=units.duration, metavar="TIME", help="Stop and release it when it did nothing for, like 2h."
+)
 @click.option("--detach", "-d", is_flag=True, help="Return as soon as the launch is accepted.")
 @project_option
 @click.pass_obj
 def launch(
-    session: Session, name: str, offer: str, count: int, wait: bool, keys: tuple[str, ...], detach: bool, project: str
+    session: Session,
+    name: str,
+    offer: str,
+    count: int,
+    wait: bool,
+    keys: tuple[str, ...],
+    length: int | None,
+    idle: int | None,
+    detach: bool,
+    project: str,
 ) -> int:
     """Launch a machine and wait until you can ssh into it."""
     launched = session.client().allocations.launch(
-        name, offer=offer, project=session.project(project), count=count, wait=wait, keys=keys or None
+        name,
+        offer=offer,
+        project=session.project(project),
+        count=count,
+        wait=wait,
+        keys=keys or None,
+        max_duration_seconds=length,
+        idle_seconds=idle,
     )
     if launched.queued and not session.json:
         output.note(f"Queued: {_why(launched.reasons)}.")

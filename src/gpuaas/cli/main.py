@@ -32,6 +32,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "health": Lazy("health:health", "How one machine is, and why."),
         "restart": Lazy("change:restart", "Restart a machine: same address, same host key, sessions end."),
         "release": Lazy("change:release", "Give a machine back; what is on its disk is lost."),
+        "extend": Lazy("extend:extend", "Let a machine stay longer, or come back after it was stopped."),
         "access": Lazy("access:access", "Who gets into a machine, and who was there."),
         "offer": Lazy("offers:offer", "What can be launched."),
         "op": Lazy("operations:op", "Long changes and their phases."),

@@ -13,7 +13,7 @@ import click
 _STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _GOOD = frozenset({"active", "approved", "done", "healthy", "intact", "ready", "succeeded"})
 _BAD = frozenset({"failed", "lost", "quarantined", "unhealthy", "unreachable", "altered"})
-_OVER = frozenset({"pending", "released", "removed", "retired", "superseded"})
+_OVER = frozenset({"pending", "released", "stopped", "removed", "retired", "superseded"})
 
 
 def safe(text: object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import click
 
-from gpuaas.cli import output
+from gpuaas.cli import output, units
 from gpuaas.cli.command import Group
 from gpuaas.cli.session import Session
 
@@ -55,6 +55,45 @@ def network(session: Session, name: str, policy: str) -> None:
         output.json(changed)
     else:
         output.echo(output.safe(f"{changed.slug} is {policy}. Machines follow when they are launched or restarted."))
+
+
+@project.command()
+@click.argument("name", metavar="PROJECT")
+@click.option(
+    "--idle", type=units.duration, metavar="TIME", help="Stop machines that did nothing for, from 10m to 23h."
+)
+@click.option(
+    "--gpu",
+    "percent",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="A GPU this busy, in percent, is not idle.",
+)
+@click.option("--max", "length", type=units.duration, metavar="TIME", help="How long a lease may be at a time.")
+@click.option("--none", "nothing", is_flag=True, help="Limit nothing any more.")
+@click.pass_obj
+def lease(session: Session, name: str, idle: int | None, percent: int, length: int | None, nothing: bool) -> None:
+    """Show how long machines of a project may stay; with options, decide it (admins of the project)."""
+    if nothing and (idle or length):
+        raise click.UsageError("Either --none, or limits.")
+    projects = session.client().projects
+    if idle or length or nothing:
+        found = projects.set_lease_policy(
+            name, idle_seconds=idle, idle_gpu_percent=percent, max_duration_seconds=length
+        )
+    else:
+        found = projects.lease_policy(name)
+    if session.json:
+        return output.json(found)
+    said = f"no session and GPUs below {found.idle_gpu_percent} % for {output.duration(found.idle_seconds or 0)}"
+    most = output.duration(found.max_duration_seconds or 0)
+    return output.fields(
+        [
+            ("stopped when idle", said if found.idle_seconds else "never"),
+            ("longest lease", most if found.max_duration_seconds else "not limited"),
+        ]
+    )
 
 
 @project.command()

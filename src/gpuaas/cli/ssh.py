@@ -20,6 +20,7 @@ _INSTEAD = {
     "queued": "It waits for capacity; `gpuaas events --follow` says when it is up.",
     "provisioning": "It is being made; try again in a moment.",
     "restarting": "It is on its way back; try again in a moment.",
+    "stopped": "Its lease is over. `gpuaas extend` starts it again.",
     "unreachable": "Its node is silent; it comes back by itself, or ask your operator.",
     "failed": "`gpuaas show {name}` says why and what you can do.",
 }

@@ -11,7 +11,7 @@ from litestar import Litestar
 from gpuaas.control.config import RATES, Rates, ServerConfig
 from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
-from gpuaas.control.store import migrate, stores
+from gpuaas.control.store import clocks, migrate, stores
 from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.store.transaction import Store, connect, normalised
 from gpuaas.control.store.wakes import Wakes
@@ -60,7 +60,8 @@ def application(
     rates: Rates = RATES,
 ) -> Litestar:
     """One replica over the database at `url`, whose schema must be current."""
-    store = Store(connect(url))
+    engine = connect(url)
+    store = Store(engine, clocks.steady(engine))
     store.transact(stores.ensure)
     wakes = Wakes(url)
     dispatch = Dispatch(store, wakes, networks(webhook_networks))

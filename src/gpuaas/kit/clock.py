@@ -23,6 +23,25 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class SteadyClock:
+    """Another clock's time, told once and counted on by seconds that pass: no jump of our own clock moves it."""
+
+    def __init__(self, told: datetime, source: Clock | None = None) -> None:
+        self._source = source or SystemClock()
+        self._told, self._at = told, self._source.boottime()
+
+    def now(self) -> datetime:
+        return self._told + timedelta(seconds=self._source.boottime() - self._at)
+
+    def boottime(self) -> float:
+        return self._source.boottime()
+
+    def catch_up(self, told: datetime) -> None:
+        """Never backwards: who is ahead waits until the other clock is there."""
+        if told > self.now():
+            self._told, self._at = told, self._source.boottime()
+
+
 class VirtualClock:
     """A clock that moves only when told to."""
 

@@ -11,6 +11,7 @@ TEXT: Schema = {"type": "string"}
 OPTIONAL_TEXT: Schema = {"type": ["string", "null"]}
 TEXTS: Schema = {"type": "array", "items": TEXT}
 NUMBER: Schema = {"type": "integer"}
+OPTIONAL_NUMBER: Schema = {"type": ["integer", "null"]}
 FLAG: Schema = {"type": "boolean"}
 # In the data of any event: the break-glass that gave an operator the right to cause it.
 ALWAYS: dict[str, Schema] = {"break_glass": TEXT}
@@ -29,7 +30,7 @@ class EventType:
         return {"type": "object", "properties": properties, "additionalProperties": TEXT if self.open else True}
 
 
-_MOVED = {"name": TEXT, "was": OPTIONAL_TEXT, "state": TEXT, "version": NUMBER}
+_MOVED = {"name": TEXT, "was": OPTIONAL_TEXT, "state": TEXT, "version": NUMBER, "since": TEXT}
 _OPERATED = {"operation": TEXT, "allocation_id": TEXT, "message": TEXT}
 _SAID = {"name": TEXT}
 _SESSION = {**_SAID, "session": TEXT, "user": TEXT, "reason": TEXT}
@@ -83,6 +84,25 @@ EVENTS: dict[str, EventType] = {
     ),
     "statement.closed": EventType(
         "The statement of a month is final", "statement", {"month": TEXT, "amount_micros": NUMBER}
+    ),
+    "lease.policy": EventType(
+        "How long machines of the project may stay was decided",
+        "project",
+        {"idle_seconds": OPTIONAL_NUMBER, "idle_gpu_percent": NUMBER, "max_seconds": OPTIONAL_NUMBER},
+    ),
+    "lease.warning": EventType(
+        "A machine is stopped soon, because its lease ends or it does nothing",
+        "allocation",
+        {"name": TEXT, "reason": TEXT, "ends_at": TEXT, "seconds": NUMBER},
+    ),
+    "lease.ended": EventType(
+        "A machine was stopped; it is released at `released_at` unless somebody extends its lease",
+        "allocation",
+        {"name": TEXT, "reason": TEXT, "released_at": TEXT},
+    ),
+    "lease.released": EventType("A machine whose lease was over is released", "allocation", {"name": TEXT}),
+    "lease.extended": EventType(
+        "A machine may stay longer", "allocation", {"name": TEXT, "seconds": NUMBER, "ends_at": TEXT}
     ),
     "break_glass.open": EventType(
         "An operator opened access to the tenant's objects",

@@ -34,8 +34,9 @@ class Kind:
 LAUNCH = Kind("launch", MACHINE, here=("place", "deliver"), there=NODE_STEPS[1:], last="ready")
 RESTART = Kind("restart", MACHINE, here=("deliver",), there=NODE_STEPS, last="ready")
 RELEASE = Kind("release", MACHINE, here=("deliver",), there=tuple(reversed(NODE_STEPS[1:])), last="free", absorbs=True)
+STOP = Kind("stop", MACHINE, here=("deliver",), there=("stop",), last="stopped")
 ACCESS_UPDATE = Kind("access.update", ACCESS, here=("deliver",), there=("access",), last="ready")
-KINDS = {kind.name: kind for kind in (LAUNCH, RESTART, RELEASE, ACCESS_UPDATE)}
+KINDS = {kind.name: kind for kind in (LAUNCH, RESTART, STOP, RELEASE, ACCESS_UPDATE)}
 
 
 @dataclass(frozen=True)

@@ -64,4 +64,5 @@ def _is_restart(record: Record, body: AllocationBody | None) -> bool:
     """Whether the machine will be stopped on purpose, so that its end is no death."""
     if body is None or record.applied is None:
         return False
-    return record.applied.restarts < body.restarts or record.applied.config != boot_config(body)
+    other = record.applied.config != boot_config(body)
+    return body.stopped or record.applied.restarts < body.restarts or other

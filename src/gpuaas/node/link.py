@@ -27,7 +27,7 @@ REMEMBERED_HEARTBEATS = 64
 
 
 class Link:
-    """`dial` is told when somebody wants a stream to one of the machines; it must not block."""
+    """`dial` is told when somebody wants a stream to one of the machines; neither it nor `notice` may block."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Link:
         clock: Clock,
         version: str,
         dial: Callable[[wire.Dial], None] | None = None,
+        notice: Callable[[wire.Notice], None] | None = None,
     ) -> None:
         self.state = "down"
         self.broken = False
@@ -46,6 +47,7 @@ class Link:
         self._clock = clock
         self._version = version
         self._dial = dial
+        self._notice = notice
         self._outbox = Outbox(runner, journal, clock)
         self._seq = 0  # never starts again while this process lives, so that an old Ack never fits a new frame
         self._epoch = 0
@@ -118,6 +120,8 @@ class Link:
                 return self.poll()
             case wire.Dial() if self.state == "open" and self._dial is not None:
                 self._dial(frame)
+            case wire.Notice() if self.state == "open" and self._notice is not None:
+                self._notice(frame)
             case wire.Ack():
                 return self._acknowledged(frame)
             case wire.Fenced():

@@ -30,11 +30,12 @@ from gpuaas.node.identity import Identity, identity
 from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
 from gpuaas.node.link import Link
+from gpuaas.node.notices import Notices
 from gpuaas.node.runner import Runner
 from gpuaas.node.sampling import keep_sampling
 from gpuaas.node.streams import Streams
 from gpuaas.node.work import observe, work
-from gpuaas.wire.node import LINK_PATH, Dial
+from gpuaas.wire.node import LINK_PATH, Dial, Notice
 
 log = logging.getLogger(__name__)
 
@@ -192,9 +193,13 @@ async def _serve(
     def dial(frame: Dial) -> None:
         loop.call_soon_threadsafe(streams.wanted.put_nowait, frame)  # the link runs in a thread of its own
 
+    def notice(frame: Notice) -> None:
+        loop.call_soon_threadsafe(notices.wanted.put_nowait, frame)
+
     runner.on_change(changed_somewhere)
     streams = Streams(runner.host, runner.journal.node_id or "", config.link_url)
-    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial)
+    notices = Notices(runner.host)
+    link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial, notice)
     connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -202,6 +207,7 @@ async def _serve(
             group.create_task(observe(runner)),
             group.create_task(connection.keep()),
             group.create_task(streams.keep()),
+            group.create_task(notices.keep()),
             group.create_task(keep_sampling(runner, link, config.sample_seconds, to_say.set)),
         ]
         await stop.wait()

@@ -206,7 +206,7 @@ class Runner:
 
     def _look(self, record: Record) -> None:
         """A machine that should run and does not: one fact for each death, and a pass for every look."""
-        if record.applied is None or record.spec is None or record.spec.body is None:
+        if record.applied is None or record.spec is None or record.spec.body is None or record.spec.body.stopped:
             return
         machine = self.host.container(record.id)
         if machine is not None and machine.running:

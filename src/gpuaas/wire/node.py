@@ -12,6 +12,7 @@
                                        <-   Ack(seq, lease_seconds), Specs if the node is behind
                                        <-   Specs(base, upto, specs)
                                        <-   Dial(ticket, id, url)       open a stream: connect to `url` with `ticket`
+                                       <-   Notice(id, text)            for open terminals; lost if nobody is there
 
 Rules that both sides keep:
   - A batch of specs applies only when base <= the revision the agent has; a gap is asked for again by heartbeat.
@@ -82,6 +83,7 @@ class AllocationBody(Part, frozen=True):
     restarts: Count = 0  # the machine is started anew whenever this is larger than what it was started with
     repairs: Count = 0
     open_network: bool = False  # machines of the same project on this node may talk to it
+    stopped: bool = False  # it is kept, and does not run
 
 
 class Spec(Part, frozen=True):
@@ -313,12 +315,19 @@ class Dial(Frame, frozen=True, tag="dial"):
     source: Annotated[str, Meta(max_length=253)] = ""  # where the user is, for the record
 
 
+class Notice(Frame, frozen=True, tag="notice"):
+    """For whoever has a terminal open on a machine. Not acknowledged and not kept: worth nothing later."""
+
+    id: Id
+    text: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[ -~]+" + END)]
+
+
 class Fenced(Frame, frozen=True, tag="fenced"):
     reason: Message
 
 
 FromAgent = Hello | Holdings | Report | Samples | Heartbeat
-FromServer = Challenge | Welcome | Specs | Ack | Dial | Fenced
+FromServer = Challenge | Welcome | Specs | Ack | Dial | Notice | Fenced
 
 _decode_agent: msgspec.json.Decoder[FromAgent] = msgspec.json.Decoder(FromAgent)
 _decode_server: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gpuaas.control.app import access
+from gpuaas.control.app import access, lease_terms
 from gpuaas.control.app.offers import usable_offer
 from gpuaas.control.operations import launch as launching
 from gpuaas.control.operations import placing
@@ -20,7 +20,7 @@ from gpuaas.model.lifecycle import ALLOCATION
 from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
 from gpuaas.model.placement import Plan, Reason
-from gpuaas.wire.api import Launch
+from gpuaas.wire.api import Launch, LeaseRequest
 
 Started = launching.Started
 
@@ -54,6 +54,9 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         started = launching.start(tx, found, drafts, offer, project, chosen)
     except Taken as error:
         raise _name_taken(request.name) from error
+    lease = request.lease or LeaseRequest()
+    group = [allocation for allocation, _ in started]
+    lease_terms.begin(tx, project.id, group, lease.max_duration_seconds, lease.idle_seconds)
     tx.audit(
         "allocation.launch",
         org_id=project.org_id,
@@ -163,7 +166,6 @@ def _refuse_what_is_not_built(request: Launch) -> None:
         "storage": bool(request.storage),
         "runtime_bundle_id": request.runtime_bundle_id is not None,
         "runtime_bundle_slug": request.runtime_bundle_slug is not None,
-        "lease": request.lease is not None,
     }
     for field, present in asked.items():
         if present:

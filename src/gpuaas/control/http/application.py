@@ -30,6 +30,7 @@ from gpuaas.control.http import (
     history,
     identity,
     invitations,
+    leases,
     machine_access,
     metrics,
     nodes,
@@ -141,7 +142,7 @@ def build(
     sweeps: Mapping[str, float] | None = None,
     rates: Rates = RATES,
 ) -> Litestar:
-    of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *metrics.ROUTES, *streams.ROUTES]
+    of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += invitations.ROUTES
     of_cost = [*usage.ROUTES, *billing.ROUTES]

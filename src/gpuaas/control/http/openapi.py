@@ -78,6 +78,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "PlanRequest": {"offer": "h100-1", "count": 2},
     "Confirm": {"confirm": "train-1"},
     "MachineKeys": {"keys": ["laptop"]},
+    "Extend": {"seconds": 14400},
+    "LeasePolicyRequest": {"idle_seconds": 7200, "idle_gpu_percent": 5, "max_duration_seconds": 86400},
     "NewPriceBook": {"offers": {"h100-1": 2500000}, "note": "Autumn prices"},
     "NewCorrection": {"usage": "ug-h4xk2q7wnd3mzy5c", "reason": "The node was slow that day."},
     "NewBudget": {"amount_micros": 500000000},

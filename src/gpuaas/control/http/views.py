@@ -8,6 +8,7 @@ from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
 from gpuaas.model.invitation import Invitation
+from gpuaas.model.lease import GRACE, STOPPED, Deadline, Lease
 from gpuaas.model.lifecycle import SLOT
 from gpuaas.model.login import Login
 from gpuaas.model.node import Node, Offer, Slot
@@ -172,7 +173,12 @@ def plan(plan: Plan) -> api.PlanView:
     return api.PlanView(plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons))
 
 
-def allocation(item: Allocation, offers: dict[str, str], addresses: dict[str, str]) -> api.AllocationView:
+def allocation(
+    item: Allocation,
+    offers: dict[str, str],
+    addresses: dict[str, str],
+    lease: tuple[Lease, Deadline | None] | None,
+) -> api.AllocationView:
     reachable = item.node_id in addresses and item.seat is not None and item.state not in ("released", "failed")
     endpoint = None
     if reachable and item.node_id is not None and item.seat is not None:
@@ -189,10 +195,22 @@ def allocation(item: Allocation, offers: dict[str, str], addresses: dict[str, st
         endpoint,
         item.host_key,
         _failure(item.failure_code, item.failure_message),
-        list(item.allowed_actions),
+        [action for action in item.allowed_actions if lease is not None or action != "extend"],
         item.created_at,
         item.active_at,
         item.released_at,
+        _lease(*lease) if lease else None,
+    )
+
+
+def _lease(lease: Lease, end: Deadline | None) -> api.LeaseView:
+    released_at = lease.stage_at + GRACE if lease.stage == STOPPED and lease.stage_at else None
+    return api.LeaseView(
+        lease.max_seconds,
+        lease.idle_seconds,
+        end.at if end else None,
+        end.reason if end else None,
+        released_at,
     )
 
 

@@ -64,7 +64,10 @@ def _converging(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], 
 
 def _ready(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condition: Condition) -> None:
     assert allocation.node_id is not None
-    specs.good(tx, allocation.node_id, allocation.id, condition.generation)
+    if allocation.state == "stopped":
+        _stopped(tx, allocation)
+    else:
+        specs.good(tx, allocation.node_id, allocation.id, condition.generation)
     if ALLOCATION.next(allocation.state, "ready"):
         allocations.move(
             tx,
@@ -79,6 +82,14 @@ def _ready(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condi
         if _ends(operation, condition):
             last = KINDS[operation.kind].last
             operations.end(tx, operation, "succeed", phases=done(operation.phases, last, tx.now.timestamp()))
+
+
+def _stopped(tx: Tx, allocation: Allocation) -> None:
+    """A change that fails never goes back to a stopped machine, but to the same one running."""
+    assert allocation.node_id is not None
+    body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
+    if body is not None:
+        specs.set_good(tx, allocation.node_id, allocation.id, {**body, "stopped": False})
 
 
 def _failed(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condition: Condition) -> None:

@@ -3,7 +3,7 @@
 from gpuaas.control.store import allocations, nodes
 from gpuaas.control.store.transaction import Tx
 
-MAY_BE_LOST = ("provisioning", "active", "restarting", "failed")
+MAY_BE_LOST = ("provisioning", "active", "restarting", "failed", "stopped")
 
 
 def follow(tx: Tx, node_id: str) -> int:

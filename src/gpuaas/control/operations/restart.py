@@ -9,7 +9,8 @@ from gpuaas.model.allocation import Allocation
 from gpuaas.model.operation import RESTART, Operation
 
 
-def start(tx: Tx, allocation: Allocation) -> Operation:
+def start(tx: Tx, allocation: Allocation, event: str = "restart") -> Operation:
+    """Also how a machine whose lease was extended comes back after it was stopped."""
     assert allocation.node_id is not None
     wanted, good = specs.bodies(tx, allocation.node_id, allocation.id)
     body = wanted or good
@@ -17,7 +18,7 @@ def start(tx: Tx, allocation: Allocation) -> Operation:
     moved = allocations.move(
         tx,
         allocation,
-        "restart",
+        event,
         generation=allocation.generation + 1,
         restarts=allocation.restarts + 1,
         failure_code=None,
@@ -25,6 +26,6 @@ def start(tx: Tx, allocation: Allocation) -> Operation:
     )
     project = identity.project(tx, moved.project_id)
     assert project is not None
-    again = {**body, "restarts": moved.restarts, "open_network": project.open_network}
+    again = {**body, "restarts": moved.restarts, "open_network": project.open_network, "stopped": False}
     specs.write(tx, allocation.node_id, moved.id, moved.incarnation, moved.generation, again)
     return operations.start(tx, moved, RESTART)

@@ -228,6 +228,7 @@ class Store:
         self.ids = ids or Ids()
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
         self.meters = Meters(METERS)
+        self.clock_agrees = True  # with the database's; see store/clocks.py
 
     def transact(
         self, work: Callable[..., T], *args: Any, actor: str = SYSTEM, correlation_id: str | None = None, **kwargs: Any

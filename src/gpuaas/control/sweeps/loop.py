@@ -11,6 +11,7 @@ from gpuaas.control.store.wakes import Wakes, wait
 from gpuaas.control.sweeps import (
     budgets,
     expired_break_glass,
+    leases,
     lost_nodes,
     old_answers,
     old_deliveries,
@@ -36,6 +37,7 @@ SWEEPS = (
     Sweep("old_answers", old_answers.sweep, 600.0, "never"),
     Sweep("old_deliveries", old_deliveries.sweep, 600.0, "never"),
     Sweep("old_samples", old_samples.sweep, 60.0, "never"),
+    Sweep("leases", leases.sweep, 10.0, "never"),
     Sweep("budgets", budgets.sweep, 60.0, "budgets"),
     Sweep("statements", statements.sweep, 600.0, "never"),
 )

@@ -72,6 +72,7 @@ class FakeHost(Faults):
         self.state = State(boot_id=f"boot-{name}-1")
         self.log: list[tuple[str, str]] = []
         self.missing: set[str] = set()  # GPUs that fell off the bus
+        self.notices: list[tuple[str, str]] = []  # what people read on their terminals
         self.trouble: dict[str, str] = {}  # GPU: why it is not healthy
         self.use: dict[str, dict[str, Any]] = {}  # allocation: fields of its samples that are other than modelled
         self.clock: Callable[[], float] = time.time
@@ -266,6 +267,14 @@ class FakeHost(Faults):
         with ours:
             ours.sendall(b"SSH-2.0-modelled\r\n")
         return theirs
+
+    def notify(self, id: str, text: str) -> int:
+        """A modelled machine has a terminal for everybody who is logged in."""
+        box = self.state.containers.get(id)
+        there = len(self.state.sessions.get(id, [])) if box is not None and box.running else 0
+        if there:
+            self.notices.append((id, text))
+        return there
 
     def news(self) -> list[News]:
         return [News(told.key, told.kind, told.id, told.at, told.data) for told in self.state.news]

@@ -126,6 +126,10 @@ class Host(Protocol):
         """A stream to its sshd for somebody who comes through the server from `source`. The caller closes it."""
         ...
 
+    def notify(self, id: str, text: str) -> int:
+        """Writes a line to every terminal that is open on it; how many. A machine that does not run has none."""
+        ...
+
     # what happens by itself
     def news(self) -> list[News]:
         """All that happened and was not forgotten yet, oldest first. Kept by the machine while no agent runs."""

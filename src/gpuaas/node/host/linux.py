@@ -16,7 +16,18 @@ from pathlib import Path
 
 from gpuaas.kit.errors import HostError
 from gpuaas.kit.ids import is_id
-from gpuaas.node.host import access, cpus, doctor, findings, identity_files, limits, oci_runtimes, safepath, tools
+from gpuaas.node.host import (
+    access,
+    cpus,
+    doctor,
+    findings,
+    identity_files,
+    limits,
+    oci_runtimes,
+    safepath,
+    terminals,
+    tools,
+)
 from gpuaas.node.host.access import Access
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.cgroups import layout as cgroup_layout
@@ -258,6 +269,12 @@ class LinuxHost:
                 mine.close()
                 raise HostError("connect", id, "it is not running")
         return mine
+
+    def notify(self, id: str, text: str) -> int:
+        record = self._machines.record(id)
+        if record is None:
+            return 0
+        return terminals.write(record.first.pid, lambda: record.first.lives, text)
 
     def news(self) -> list[News]:
         return news.taken(self._machines.news)

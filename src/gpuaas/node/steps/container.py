@@ -16,6 +16,10 @@ class RunningContainer:
 
     def ensure(self, host: Host, id: str, body: AllocationBody) -> Outcome:
         machine = host.container(id)
+        if body.stopped:
+            if machine is not None and machine.running:
+                host.container_stop(id)
+            return Outcome()
         if machine is not None and machine.running:
             if not is_behind(machine, body):
                 return Outcome()

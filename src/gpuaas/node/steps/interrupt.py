@@ -1,4 +1,4 @@
-"""Stops a container that has to be started anew, before anything below it is touched."""
+"""Stops a container that has to be started anew, or must not run, before anything below it is touched."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from gpuaas.wire.node import AllocationBody
 class Interrupt:
     name: str = "stop"
     needs: tuple[str, ...] = ()
-    trouble: str = "The machine could not be stopped for its restart."
+    trouble: str = "The machine could not be stopped."
 
     def ensure(self, host: Host, id: str, body: AllocationBody) -> Outcome:
         machine = host.container(id)
-        if machine is not None and machine.running and is_behind(machine, body):
+        if machine is not None and machine.running and (body.stopped or is_behind(machine, body)):
             host.container_stop(id)
         return Outcome()
 

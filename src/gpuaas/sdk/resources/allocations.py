@@ -11,8 +11,11 @@ from gpuaas.wire.api import (
     AllocationView,
     Changed,
     Confirm,
+    Extend,
+    Extended,
     Launch,
     Launched,
+    LeaseRequest,
     PlanRequest,
     PlanView,
 )
@@ -39,15 +42,20 @@ class Allocations:
         count: int = 1,
         wait: bool = False,
         keys: Sequence[str] | None = None,
+        max_duration_seconds: int | None = None,
+        idle_seconds: int | None = None,
         idempotency_key: str | None = None,
     ) -> Launched:
         """Accepted, not finished: `client.wait(launched.operations[0])` waits for the machine.
 
         `count` machines or none; `wait` queues when nothing fits; `keys` are names of your SSH keys, all by default.
+        `max_duration_seconds` after it is up, or after `idle_seconds` of doing nothing, it is stopped, then released.
         With an `idempotency_key` of your own the call can be repeated by another process too.
         """
         access = Access(keys=list(keys)) if keys else Access()
-        body = Launch(name, offer, project=project, count=count, wait=wait, access=access)
+        leased = max_duration_seconds is not None or idle_seconds is not None
+        lease = LeaseRequest(max_duration_seconds, idle_seconds) if leased else None
+        body = Launch(name, offer, project=project, count=count, wait=wait, access=access, lease=lease)
         return self._api.post(path("allocations"), body, Launched, idempotency_key)
 
     def list(self, project: str | None = None, *, released: bool = False) -> Iterator[AllocationView]:
@@ -72,6 +80,10 @@ class Allocations:
     def release(self, name: str, *, confirm: str, idempotency_key: str | None = None) -> Changed:
         """Gives the machine back; what is on its disk is lost. `confirm` repeats the machine's name."""
         return self._api.post(path("allocations", name, "release"), Confirm(confirm), Changed, idempotency_key)
+
+    def extend(self, name: str, seconds: int, *, idempotency_key: str | None = None) -> Extended:
+        """Lets it stay longer; one that was stopped is started again, and `operation` says how far that is."""
+        return self._api.post(path("allocations", name, "extend"), Extend(seconds), Extended, idempotency_key)
 
     def metrics(self, name: str, *, since: datetime | None = None, step_seconds: int | None = None) -> MetricsView:
         """At most 1000 points: of the last hour, unless `since` (with a time zone) says more."""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from gpuaas.wire.api.base import END, In, Out, Ref, Seconds, Slug, Title
+from gpuaas.wire.api.base import END, IdleSeconds, In, Out, Ref, Seconds, Slug, Title
 
 
 class GrantRequest(In, frozen=True):
@@ -28,8 +28,10 @@ class StorageRequest(In, frozen=True):
 
 
 class LeaseRequest(In, frozen=True):
+    """How long it may stay: from its first minute on, and without doing anything."""
+
     max_duration_seconds: Seconds | None = None
-    idle_seconds: Seconds | None = None
+    idle_seconds: IdleSeconds | None = None
 
 
 class Launch(In, frozen=True):
@@ -84,6 +86,16 @@ class FailureView(Out, frozen=True):
     message: str
 
 
+class LeaseView(Out, frozen=True):
+    """`ends_at`: when it is stopped, `reason`: why (duration or idle); `released_at`: when it goes after that."""
+
+    max_duration_seconds: int | None
+    idle_seconds: int | None
+    ends_at: datetime | None
+    reason: str | None
+    released_at: datetime | None
+
+
 class AllocationView(Out, frozen=True):
     id: str
     org_id: str
@@ -100,6 +112,7 @@ class AllocationView(Out, frozen=True):
     created_at: datetime
     active_at: datetime | None
     released_at: datetime | None
+    lease: LeaseView | None = None
 
 
 class PhaseView(Out, frozen=True):

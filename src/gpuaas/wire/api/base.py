@@ -38,6 +38,7 @@ Email = Annotated[
 Password = Annotated[str, Meta(min_length=12, max_length=200, pattern=TEXT, examples=["correct horse battery"])]
 KeyLine = Annotated[str, Meta(min_length=16, max_length=16384, pattern=TEXT, examples=["ssh-ed25519 AAAAC3... me"])]
 Seconds = Annotated[int, Meta(ge=1, le=366 * 24 * 3600)]
+IdleSeconds = Annotated[int, Meta(ge=600, le=23 * 3600, description="What machines use is kept for a day.")]
 Scope = Annotated[
     str, Meta(min_length=1, max_length=64, pattern=r"^[a-z._*]+" + END, examples=["*", "read", "allocation.*"])
 ]

@@ -1,0 +1,45 @@
+"""The lease of a launch, and what views show of one."""
+
+from collections.abc import Sequence
+
+from gpuaas.control.store import leases
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Problem, invalid
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.lease import STOPPED, Deadline, Lease, deadline
+
+
+def begin(
+    tx: Tx, project_id: str, group: Sequence[Allocation], max_seconds: int | None, idle_seconds: int | None
+) -> None:
+    """With the launch. What the project allows at most is what a machine gets that asks for nothing."""
+    policy = leases.policy(tx, project_id)
+    most = policy.max_seconds if policy else None
+    if most is not None and max_seconds is not None and max_seconds > most:
+        raise too_long(most, "at a time")
+    length = max_seconds if max_seconds is not None else most
+    if length is not None or idle_seconds is not None:
+        for allocation in group:
+            leases.insert_lease(tx, allocation.id, length, idle_seconds)
+
+
+def of(tx: Tx, items: Sequence[Allocation]) -> dict[str, tuple[Lease, Deadline | None]]:
+    """For views: those that have one, by allocation."""
+    own = leases.leases(tx, [item.id for item in items])
+    decided = leases.policies(tx, sorted({item.project_id for item in items}))
+    found = {}
+    for item in items:
+        lease, policy = own.get(item.id), decided.get(item.project_id)
+        if lease is not None or (policy is not None and policy.idle_seconds is not None):
+            known = lease or Lease(item.id)
+            over = item.state in ("releasing", "released")
+            found[item.id] = known, None if over or known.stage == STOPPED else deadline(item, known, policy)
+    return found
+
+
+def too_long(seconds: int, when: str) -> Problem:
+    return invalid(
+        f"This project allows {seconds // 3600} h {seconds % 3600 // 60} min {when}.",
+        "Ask for less, or ask an admin of the project to allow more.",
+        code="lease_too_long",
+    )

@@ -1,0 +1,66 @@
+"""How long machines may stay: asked for at the launch, extended by its users, limited by a project's leads."""
+
+from datetime import timedelta
+from typing import Any
+
+from gpuaas.control.app import access
+from gpuaas.control.app.allocations import find, not_now
+from gpuaas.control.app.lease_terms import too_long
+from gpuaas.control.operations import restart
+from gpuaas.control.store import allocations, leases
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import conflict
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.identity import Caller
+from gpuaas.model.lease import IDLE_GPU_PERCENT, Lease, LeasePolicy, deadline
+from gpuaas.model.operation import Operation
+
+
+def show_policy(tx: Tx, caller: Caller, name: str) -> LeasePolicy:
+    project = access.in_project(tx, caller, "lease.read", name)
+    return leases.policy(tx, project.id) or LeasePolicy(project.id, None, IDLE_GPU_PERCENT, None)
+
+
+def set_policy(
+    tx: Tx, caller: Caller, name: str, idle_seconds: int | None, idle_gpu_percent: int, max_seconds: int | None
+) -> LeasePolicy:
+    """`max_seconds` holds for launches and extensions from now on, the idle rule at once for all machines."""
+    project = access.in_project(tx, caller, "lease.write", name)
+    made = LeasePolicy(project.id, idle_seconds, idle_gpu_percent, max_seconds)
+    leases.set_policy(tx, made)
+    about = {"org_id": project.org_id, "project_id": project.id, "kind": "project", "id": project.id}
+    said: dict[str, Any] = {
+        "idle_seconds": idle_seconds,
+        "idle_gpu_percent": idle_gpu_percent,
+        "max_seconds": max_seconds,
+    }
+    tx.audit("lease.policy", **about, **said)
+    tx.emit("lease.policy", **about, **said)
+    return made
+
+
+def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation, Operation | None]:
+    """`seconds` more than it had, or from now on if that is over; a stopped machine is started again."""
+    allocation = find(tx, caller, "allocation.extend", name, lock=True)
+    if "extend" not in allocation.allowed_actions:
+        raise not_now(allocation, "extend")
+    lease, policy = leases.lease(tx, allocation.id), leases.policy(tx, allocation.project_id)
+    end = deadline(allocation, lease, policy)
+    if end is None and lease.max_seconds is None and lease.idle_seconds is None:
+        raise conflict("no_lease", "It has no lease: it stays until it is released.", "There is nothing to extend.")
+    changes: dict[str, object] = {"extended_at": tx.now, "stage": None, "stage_at": None}
+    if lease.max_seconds is not None or lease.ends_at is not None:
+        own = deadline(allocation, Lease(allocation.id, lease.max_seconds, ends_at=lease.ends_at), None)
+        ends_at = max(own.at if own else tx.now, tx.now) + timedelta(seconds=seconds)
+        if policy and policy.max_seconds is not None and ends_at > tx.now + timedelta(seconds=policy.max_seconds):
+            raise too_long(policy.max_seconds, "from now")
+        changes["ends_at"] = ends_at
+    leases.set_lease(tx, allocation.id, **changes)
+    operation = restart.start(tx, allocation, "resume") if allocation.state == "stopped" else None
+    after = allocations.by_id(tx, allocation.id)
+    assert after is not None
+    ends = {"ends_at": str(changes["ends_at"])} if "ends_at" in changes else {}
+    about = {"org_id": after.org_id, "project_id": after.project_id, "kind": "allocation", "id": after.id}
+    tx.audit("allocation.extend", **about, name=after.name, was=allocation.state, seconds=seconds, **ends)
+    tx.emit("lease.extended", **about, name=after.name, seconds=seconds, **ends)
+    return after, operation

@@ -1,0 +1,316 @@
+"""Leases over a real store: told, stopped, released, extended; never early, and never against the project's policy."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from control.cluster import Cluster
+from control.fleet import sample
+from gpuaas.control.app import allocations as verbs
+from gpuaas.control.app import leases as leasing
+from gpuaas.control.app import usage
+from gpuaas.control.app.streams import dials
+from gpuaas.control.store import leases, nodes
+from gpuaas.control.store.transaction import CHANNEL, Tx
+from gpuaas.control.sweeps import leases as sweep
+from gpuaas.control.sweeps import lost_nodes
+from gpuaas.kit.clock import SteadyClock, VirtualClock
+from gpuaas.kit.errors import Problem
+from gpuaas.model.usage import total
+from gpuaas.wire.api import LeaseRequest
+from gpuaas.wire.node import Fact, GpuSample, Heartbeat, Notice, from_server
+
+NOON = datetime(2030, 3, 5, 12, tzinfo=UTC)
+HOUR, MINUTE = 3600.0, 60.0
+
+
+class Leased:
+    """A cluster with a clock of its own, whose sweep runs every minute, and a node that is always heard."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.clock = VirtualClock(NOON)
+        cluster.store.clock = self.clock
+        cluster.store.since = NOON
+        self.agent = cluster.agent(gpus=4)
+        self.use: dict[str, dict[str, Any]] = {}
+
+    def launch(self, name: str = "a", **lease: int) -> str:
+        more = {"lease": LeaseRequest(**lease)} if lease else {}
+        id = self.cluster.launch(name, **more)
+        self.agent.settle()
+        return id
+
+    def passes(self, seconds: float, step: float = MINUTE) -> None:
+        for _ in range(round(seconds / step)):
+            self.clock.advance(step)
+            self.cluster.store.transact(nodes.seen, self.agent.node_id)
+            for id, use in self.use.items():
+                self.agent.sample(sample(id, self.clock.now().timestamp(), **use))
+            sweep.sweep(self.cluster.store)
+            self.agent.settle()
+
+    def told(self, type: str = "lease.%") -> list[tuple[str, float]]:
+        """What was said when, in minutes since noon."""
+        rows = self.cluster.sql(f"SELECT type, at FROM events WHERE type LIKE '{type}' ORDER BY seq")
+        return [(row.type, (row.at - NOON).total_seconds() / 60) for row in rows]
+
+    def state(self, id: str) -> str:
+        return self.cluster.allocation(id).state
+
+    def extend(self, id: str, seconds: float) -> Any:
+        return self.cluster.store.transact(leasing.extend, self.cluster.caller, id, int(seconds))
+
+    def policy(self, **limits: Any) -> None:
+        wanted = {"idle_seconds": None, "idle_gpu_percent": 5, "max_seconds": None, **limits}
+        self.cluster.store.transact(leasing.set_policy, self.cluster.caller, "lab", **wanted)
+
+
+@pytest.fixture
+def world(cluster: Cluster) -> Leased:
+    return Leased(cluster)
+
+
+def test_it_is_told_twice_then_stopped_then_released(world: Leased) -> None:
+    id = world.launch(max_duration_seconds=8 * 3600)
+    world.passes(7.5 * HOUR)
+    assert (world.state(id), world.told()) == ("active", [("lease.warning", 420.0)])
+    world.passes(29 * MINUTE)
+    assert world.state(id) == "active"
+    world.passes(5 * MINUTE)
+    assert world.state(id) == "stopped"
+    assert world.agent.specs[id].body is not None
+    assert world.agent.specs[id].body.stopped
+    world.passes(1 * HOUR)
+    assert world.told() == [
+        ("lease.warning", 420.0),
+        ("lease.warning", 470.0),
+        ("lease.ended", 480.0),
+        ("lease.released", 510.0),
+    ]
+    assert world.state(id) == "released"
+    _, lines = world.cluster.store.transact(
+        usage.of_project, world.cluster.caller, "lab", NOON, NOON + timedelta(days=1)
+    )
+    assert total(lines).microseconds == 8 * 3600 * 1_000_000  # what was stopped does not cost
+
+
+def test_a_stopped_machine_comes_back_when_it_is_extended(world: Leased) -> None:
+    id = world.launch(max_duration_seconds=2 * 3600)
+    world.passes(2 * HOUR + 20 * MINUTE)
+    assert world.state(id) == "stopped"
+    with pytest.raises(Problem) as refused:
+        world.cluster.restart(id)
+    assert refused.value.code == "not_in_this_state"
+    before = world.cluster.allocation(id)
+    after, operation = world.extend(id, 3 * HOUR)
+    assert (after.state, operation.kind) == ("restarting", "restart")
+    world.agent.settle()
+    assert world.state(id) == "active"
+    assert not world.agent.specs[id].body.stopped  # type: ignore[union-attr]
+    assert (before.seat, before.host_key) == (world.cluster.allocation(id).seat, world.cluster.allocation(id).host_key)
+    world.passes(3 * HOUR - 2 * MINUTE)
+    assert world.state(id) == "active"
+    world.passes(4 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+def test_extending_in_time_moves_the_end_and_warnings_come_again(world: Leased) -> None:
+    id = world.launch(max_duration_seconds=2 * 3600)
+    world.passes(1 * HOUR + 55 * MINUTE)
+    assert len(world.told("lease.warning")) == 2
+    world.extend(id, 2 * HOUR)
+    world.passes(2 * HOUR)
+    assert world.state(id) == "active"
+    assert [minutes for _, minutes in world.told("lease.warning")] == [60.0, 110.0, 180.0, 230.0]
+
+
+def test_a_change_of_a_stopped_machine_that_fails_does_not_leave_it_stopped_for_good(world: Leased) -> None:
+    id = world.launch(max_duration_seconds=3600)
+    world.passes(70 * MINUTE)
+    assert world.state(id) == "stopped"
+    world.extend(id, HOUR)
+    world.agent.settle(failing=frozenset({"a"}))
+    assert world.state(id) in ("restarting", "failed")
+    good = world.cluster.sql("SELECT good FROM specs")[0].good
+    assert good["stopped"] is False
+
+
+def test_what_does_not_run_is_released_all_the_same(world: Leased) -> None:
+    """A node that is silent for good: the release is carried out when it is back."""
+    id = world.launch(max_duration_seconds=3600)
+    world.clock.advance(30)
+    lost_nodes.sweep(world.cluster.store)
+    assert world.state(id) == "unreachable"
+    for _ in range(120):
+        world.clock.advance(MINUTE)
+        sweep.sweep(world.cluster.store)
+    assert world.state(id) == "releasing"
+
+
+@pytest.mark.parametrize("away", [timedelta(hours=1), timedelta(days=1), timedelta(days=40)])
+def test_nobody_skips_a_warning_because_time_was_away(world: Leased, away: timedelta) -> None:
+    """Servers that were down, or that start with a clock that is a day ahead: at least ten minutes and the grace."""
+    id = world.launch(max_duration_seconds=4 * 3600)
+    world.passes(10 * MINUTE)
+    world.clock.advance(away.total_seconds() + 4 * HOUR)
+    world.passes(9 * MINUTE)
+    assert world.state(id) == "active"
+    assert len(world.told("lease.warning")) == 1
+    world.passes(3 * MINUTE)
+    assert world.state(id) == "stopped"
+    world.passes(28 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+def test_nothing_ends_while_the_clocks_do_not_agree(world: Leased) -> None:
+    """Counted on from 2030, while the database lives in its own year: a jump of years."""
+    id = world.launch(max_duration_seconds=3600)
+    world.passes(58 * MINUTE)
+    world.cluster.store.clock = SteadyClock(world.clock.now(), world.clock)
+    world.passes(4 * HOUR)
+    assert world.state(id) == "active"
+    assert not world.cluster.store.clock_agrees
+    world.cluster.store.clock = world.clock
+    world.passes(1 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+BUSY = {"gpus": [GpuSample("GPU-1", 50.0)]}
+QUIET = {"gpus": [GpuSample("GPU-1", 1.0)]}
+
+
+def test_a_machine_that_does_nothing_ends(world: Leased) -> None:
+    world.policy(idle_seconds=7200)
+    id = world.launch()
+    world.use[id] = BUSY
+    world.passes(5 * HOUR)
+    assert world.told("lease.warning") == []
+    world.use[id] = QUIET
+    world.passes(1 * HOUR + 2 * MINUTE)
+    assert len(world.told("lease.warning")) == 1
+    world.use[id] = BUSY
+    world.passes(2 * MINUTE)
+    world.use[id] = QUIET
+    world.passes(1 * HOUR + 57 * MINUTE)
+    assert world.state(id) == "active"
+    world.passes(6 * MINUTE)
+    assert world.state(id) == "stopped"
+    ended = world.cluster.sql("SELECT data FROM events WHERE type = 'lease.ended'")
+    assert ended[0].data["reason"] == "idle"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [{"gpus": [GpuSample("GPU-1", None)]}, {**QUIET, "sessions": 1}, None],
+    ids=["unknown", "session", "unmeasured"],
+)
+def test_what_is_not_known_to_be_idle_is_not(world: Leased, use: dict[str, Any] | None) -> None:
+    world.policy(idle_seconds=1800)
+    id = world.launch()
+    if use is not None:
+        world.use[id] = use
+    world.passes(3 * HOUR)
+    assert (world.state(id), world.told("lease.warning")) == ("active", [])
+
+
+def test_an_open_login_is_a_sign_of_life(world: Leased) -> None:
+    world.policy(idle_seconds=1800)
+    id = world.launch()
+    world.use[id] = QUIET
+    login = {"session": "s1", "user_id": world.cluster.caller.user_id, "fingerprint": "SHA256:x", "source": "192.0.2.1"}
+    world.agent.report(facts=[Fact(1, "session.opened", id, world.clock.now().timestamp(), login)])
+    world.passes(2 * HOUR)
+    assert world.state(id) == "active"
+    ended = {"session": "s1", "reason": "left"}
+    world.agent.report(facts=[Fact(2, "session.closed", id, world.clock.now().timestamp(), ended)])
+    world.passes(40 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+def test_a_user_can_ask_for_less_than_the_project_allows_and_not_for_more(world: Leased) -> None:
+    world.policy(idle_seconds=3600, max_seconds=7200)
+    with pytest.raises(Problem) as refused:
+        world.launch(max_duration_seconds=7201)
+    assert refused.value.code == "lease_too_long"
+    asked_for_more = world.launch("a", idle_seconds=20 * 3600)
+    asked_for_less = world.launch("b", idle_seconds=1200)
+    world.use = {asked_for_more: QUIET, asked_for_less: QUIET}
+    world.passes(30 * MINUTE)
+    assert (world.state(asked_for_more), world.state(asked_for_less)) == ("active", "stopped")
+    world.passes(35 * MINUTE)
+    assert world.state(asked_for_more) == "stopped"
+    found = world.cluster.store.transact(leases.lease, asked_for_more)
+    assert found.max_seconds == 7200  # nothing was asked for, so it is the most that is allowed
+    with pytest.raises(Problem, match="from now"):
+        world.extend(asked_for_more, 8000)
+
+
+def test_what_has_no_lease_has_nothing_to_extend(world: Leased) -> None:
+    id = world.launch()
+    world.passes(1 * HOUR)
+    with pytest.raises(Problem) as refused:
+        world.extend(id, HOUR)
+    assert refused.value.code == "no_lease"
+
+
+def test_a_warning_goes_to_the_terminals(world: Leased, database_url: str) -> None:
+    libpq = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(libpq, autocommit=True) as listener:
+        listener.execute(f"LISTEN {CHANNEL}")
+        id = world.launch(max_duration_seconds=2 * 3600)
+        world.passes(1 * HOUR + 1 * MINUTE)
+        heard = [notice.payload.partition(" ")[::2] for notice in listener.notifies(timeout=5, stop_after=100)]
+    mail = [message for topic, message in heard if topic == dials(world.agent.node_id)]
+    (message,) = mail
+    notice = from_server(message)
+    assert isinstance(notice, Notice)
+    assert notice.id == id
+    assert "gpuaas extend a" in notice.text
+    assert "60 minutes" in notice.text
+
+
+def test_a_lease_begins_when_the_machine_is_up_and_not_when_it_was_asked_for(world: Leased) -> None:
+    id = world.cluster.launch("a", lease=LeaseRequest(3600))
+    world.clock.advance(2 * HOUR)
+    sweep.sweep(world.cluster.store)
+    assert world.state(id) == "provisioning"
+    world.cluster.store.transact(nodes.seen, world.agent.node_id)
+    world.agent.settle()
+    world.passes(50 * MINUTE)
+    assert world.state(id) == "active"
+
+
+def test_a_view_says_when(world: Leased) -> None:
+    from gpuaas.control.http.allocations import shown_allocations
+
+    id = world.launch(max_duration_seconds=7200)
+    world.launch("b")
+
+    def shown(tx: Tx) -> list[Any]:
+        return [msgspec.to_builtins(view) for view in shown_allocations(tx, [verbs.show(tx, world.cluster.caller, id)])]
+
+    (view,) = world.cluster.store.transact(shown)
+    assert view["lease"]["ends_at"] == (NOON + timedelta(hours=2)).isoformat().replace("+00:00", "Z")
+    assert "extend" in view["allowed_actions"]
+    world.passes(2 * HOUR + 5 * MINUTE)
+    (view,) = world.cluster.store.transact(shown)
+    assert view["lease"]["released_at"] == (NOON + timedelta(hours=2, minutes=30)).isoformat().replace("+00:00", "Z")
+
+
+def test_a_heartbeat_is_all_that_a_kept_machine_needs(world: Leased) -> None:
+    """A node that falls silent with a stopped machine comes back with a stopped machine."""
+    id = world.launch(max_duration_seconds=3600)
+    world.passes(62 * MINUTE)
+    world.clock.advance(60)
+    lost_nodes.sweep(world.cluster.store)
+    assert world.state(id) == "unreachable"
+    session = world.agent.session
+    assert session is not None
+    world.agent.send(Heartbeat(99, session.epoch, world.agent.store_id or "", world.agent.revision))
+    lost_nodes.sweep(world.cluster.store)
+    assert world.state(id) == "stopped"
