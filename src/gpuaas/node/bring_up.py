@@ -1,34 +1,63 @@
-"""One pass that makes an object as its spec says: every step in order, ending at the first that fails."""
+"""One pass that makes an object as its spec says: every step after those it stands on, ending where one fails."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from gpuaas.node.board import Board, Target
 from gpuaas.node.host.interface import Host, boot_config
+from gpuaas.node.lanes import Lanes
 from gpuaas.node.progress import Progress, clip
 from gpuaas.node.record import Applied
-from gpuaas.node.steps import STEPS
+from gpuaas.node.steps import STAGES
 from gpuaas.node.steps.access import Access
-from gpuaas.node.steps.step import Outcome, attempt
+from gpuaas.node.steps.step import Outcome, Step, attempt
 from gpuaas.wire.node import AllocationBody, Failure, Spec
 
 
-def bring_up(host: Host, board: Board, spec: Spec, body: AllocationBody, target: Target, progress: Progress) -> None:
+@dataclass(frozen=True)
+class _End:
+    """Of a lane: `step` failed for `why`; without a step, somebody wants something newer."""
+
+    step: Step | None = None
+    why: Exception | None = None
+    host_key: str = ""
+    done: bool = False
+
+
+def bring_up(
+    host: Host, board: Board, spec: Spec, body: AllocationBody, target: Target, progress: Progress, run: Lanes
+) -> None:
     """`body` is the spec's, narrowed to the keys that may get in now; `target` says what it was narrowed to."""
     host_key = ""
-    for step in STEPS:
+    for lanes in STAGES:
+        for end in run([partial(_lane, host, board, spec, body, progress, lane) for lane in lanes]):
+            if end.step is not None and end.why is not None:
+                limit_access(host, spec.id, body)
+                failure = Failure(f"{end.step.name}_failed", end.step.trouble, clip(str(end.why)))
+                board.failed(spec, progress, failure, end.why)
+            if not end.done:
+                return
+            host_key = end.host_key or host_key
+    applied = Applied(spec.incarnation, spec.generation, body.restarts, host.boot_id(), boot_config(body))
+    board.ready(spec, progress, applied, target, host_key)
+
+
+def _lane(
+    host: Host, board: Board, spec: Spec, body: AllocationBody, progress: Progress, steps: Sequence[Step]
+) -> _End:
+    host_key = ""
+    for step in steps:
         progress.started(step.name)
         if not board.moving(spec, progress):
-            return
+            return _End()
         outcome = attempt(partial(step.ensure, host, spec.id, body))
         if isinstance(outcome, Exception):
             progress.failed(step.name, step.trouble, str(outcome))
-            limit_access(host, spec.id, body)
-            board.failed(spec, progress, Failure(f"{step.name}_failed", step.trouble, clip(str(outcome))), outcome)
-            return
+            return _End(step, outcome)
         progress.done(step.name)
         host_key = outcome.host_key or host_key
-    applied = Applied(spec.incarnation, spec.generation, body.restarts, host.boot_id(), boot_config(body))
-    board.ready(spec, progress, applied, target, host_key)
+    return _End(host_key=host_key, done=True)
 
 
 def limit_access(host: Host, id: str, body: AllocationBody) -> bool:

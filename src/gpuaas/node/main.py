@@ -8,6 +8,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,12 +30,13 @@ from gpuaas.node.host.paths import Paths
 from gpuaas.node.identity import Identity, identity
 from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
+from gpuaas.node.lanes import side_by_side
 from gpuaas.node.link import Link
 from gpuaas.node.notices import Notices
 from gpuaas.node.runner import Runner
 from gpuaas.node.sampling import keep_sampling
 from gpuaas.node.streams import Streams
-from gpuaas.node.work import observe, work
+from gpuaas.node.work import MAKING, observe, work
 from gpuaas.wire.node import LINK_PATH, Dial, Notice
 
 log = logging.getLogger(__name__)
@@ -60,7 +62,8 @@ async def run(
     if journal.node_id is None and not await _join(config, me, journal, stop):
         return
     with bound(node_id=journal.node_id):
-        await _serve(config, Runner(host, journal, clock), me, stop, prepare)
+        lanes = side_by_side(ThreadPoolExecutor(MAKING, thread_name_prefix="lane"))
+        await _serve(config, Runner(host, journal, clock, lanes), me, stop, prepare)
 
 
 def examine(state_dir: Path, simulate_gpus: str) -> tuple[list[dict[str, object]], bool, str]:

@@ -14,6 +14,7 @@ from gpuaas.node.board import Board, Target, gone
 from gpuaas.node.bring_up import bring_up, limit_access
 from gpuaas.node.host.interface import Host
 from gpuaas.node.journal import Journal
+from gpuaas.node.lanes import Lanes, in_turn
 from gpuaas.node.lease import Lease
 from gpuaas.node.progress import Progress, clip
 from gpuaas.node.record import Record
@@ -27,11 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class Runner:
-    def __init__(self, host: Host, journal: Journal, clock: Clock) -> None:
+    """`lanes` says how what may be done at the same time is done."""
+
+    def __init__(self, host: Host, journal: Journal, clock: Clock, lanes: Lanes = in_turn) -> None:
         self.host = host
         self.journal = journal
         self.clock = clock
         self.lease = Lease(clock)
+        self._lanes = lanes
         self._board = Board(journal, clock)
         self._lock = journal.lock
         for record in (*journal.live(), *journal.gone()):
@@ -194,7 +198,7 @@ class Runner:
         body = spec.body if target[1] else without_leased_keys(spec.body)
         if not record.poisoned:
             self._look(record)
-            bring_up(self.host, self._board, spec, body, target, progress)
+            bring_up(self.host, self._board, spec, body, target, progress, self._lanes)
         elif not target[1]:
             # Nothing else is done for a version that failed, but the end of a lease still closes what it must.
             closed = limit_access(self.host, spec.id, body)

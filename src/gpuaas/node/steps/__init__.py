@@ -17,16 +17,19 @@ from gpuaas.node.steps.network import Network
 from gpuaas.node.steps.rootfs import Rootfs
 from gpuaas.node.steps.step import Outcome, Step
 
-__all__ = ["STEPS", "TEARDOWN", "Outcome", "Step"]
+__all__ = ["STAGES", "STEPS", "TEARDOWN", "Outcome", "Step"]
 
-STEPS: tuple[Step, ...] = (
-    Interrupt(),  # first: nothing may be reset or replaced under a container that is about to be started anew
-    Rootfs(),
-    Devices(),
-    Network(),
-    Access(),
-    RunningContainer(),  # last: it starts only on top of everything else
+Lane = tuple[Step, ...]  # in this order
+
+# Each row stands on the rows before it; the lanes of a row have nothing to do with each other.
+STAGES: tuple[tuple[Lane, ...], ...] = (
+    ((Interrupt(),),),  # nothing may be reset or replaced under a container that is about to be started anew
+    ((Rootfs(),), (Devices(), Network())),
+    ((Access(),),),  # for the ids of the file system, and with what the devices put into the environment
+    ((RunningContainer(),),),  # it starts only on top of everything else
 )
+
+STEPS: tuple[Step, ...] = tuple(step for lanes in STAGES for lane in lanes for step in lane)
 
 # Interrupt has nothing of its own to take down; stopping the container is the first row here.
 TEARDOWN: tuple[Step, ...] = tuple(reversed(STEPS[1:]))

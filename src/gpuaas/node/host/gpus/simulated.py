@@ -60,7 +60,8 @@ class Simulated:
     def gpus(self) -> list[Gpu]:
         """As they are now: with the trouble that was injected."""
         # Asked for at every heartbeat, and nearly always empty.
-        unwell = set(os.listdir(self.root / "health"))
+        health = self.root / "health"
+        unwell = set(os.listdir(health)) if health.is_dir() else set()
         return [
             replace(gpu, trouble=_read_reason(self.root / f"health/{gpu.index}")) if str(gpu.index) in unwell else gpu
             for gpu in _well(self.root, self.plan)
