@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import subprocess
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -177,3 +178,63 @@ def test_a_new_token_is_all_that_a_script_reads(gpuaas: Gpuaas, server: Playback
     said = gpuaas("token", "create", "ci", "--scope", "read", "--expires", "2h")
     assert said.out == "gpt_ci\n"
     assert server.asked[-1].json == {"name": "ci", "scopes": ["read"], "lifetime_seconds": 7200}
+
+
+def leased(**more: Any) -> dict[str, Any]:
+    lease = {"max_duration_seconds": 28800, "idle_seconds": None, "ends_at": None, "reason": None, "released_at": None}
+    return samples.allocation(lease={**lease, **more.pop("lease", {})}, **more)
+
+
+def soon(minutes: float) -> str:
+    return (datetime.now(UTC) + timedelta(minutes=minutes, seconds=30)).isoformat()
+
+
+def test_a_lease_is_asked_for_and_shown(gpuaas: Gpuaas, server: Playback) -> None:
+    machine = leased(lease={"ends_at": soon(10), "reason": "duration"})
+    idle = leased(name="lazy", lease={"ends_at": soon(30), "reason": "idle"})
+    over = leased(name="over", state="stopped", lease={"released_at": soon(20)})
+    launched = {
+        "allocations": [machine],
+        "operations": [samples.operation("succeeded")],
+        "queued": False,
+        "reasons": [],
+    }
+    server.on("POST", "/api/v1/allocations", Answer(202, launched))
+    server.on("GET", "/api/v1/allocations/al-aaaaaaaaaaaaaaaa", Answer(200, machine))
+    server.on("GET", "/api/v1/allocations", Answer(200, samples.page(machine, idle, over)))
+    said = gpuaas("launch", "train-1", "--offer", "h100-1", "--for", "8h", "--idle", "2h", "-p", "research", "-d")
+    assert said.code == 0, said.err
+    assert server.to("POST", "/api/v1/allocations")[0].json["lease"] == {
+        "max_duration_seconds": 28800,
+        "idle_seconds": 7200,
+    }
+    rows = gpuaas("ls", "-p", "research").out.splitlines()
+    assert rows[0].endswith("ENDS")
+    assert rows[1].endswith("stopped in 10m")
+    assert rows[2].endswith("stopped in 30m if idle")
+    assert rows[3].endswith("released in 20m")
+    assert "gpuaas extend train-1 4h" in gpuaas("show", "al-aaaaaaaaaaaaaaaa").out
+
+
+def test_extend_waits_for_a_machine_that_was_stopped(gpuaas: Gpuaas, server: Playback) -> None:
+    path = "/api/v1/allocations/train-1/extend"
+    running = leased(lease={"ends_at": soon(240), "reason": "duration"})
+    server.on("POST", path, Answer(200, {"allocation": running, "operation": None}))
+    said = gpuaas("extend", "train-1", "4h")
+    assert (said.code, said.out.strip()) == (0, "train-1 is active, stopped in 4h.")
+    assert server.to("POST", path)[0].json == {"seconds": 14400}
+    stopped = {"allocation": leased(state="restarting"), "operation": samples.operation("failed", kind="restart")}
+    server.on("POST", path, Answer(200, stopped))
+    server.on("GET", "/api/v1/allocations/al-aaaaaaaaaaaaaaaa", Answer(200, leased(state="failed")))
+    assert gpuaas("extend", "train-1", "4h").code == 1
+
+
+def test_the_policy_of_a_project(gpuaas: Gpuaas, server: Playback) -> None:
+    path = "/api/v1/projects/research/lease-policy"
+    policy = {"project_id": "pj-1", "idle_seconds": 7200, "idle_gpu_percent": 5, "max_duration_seconds": None}
+    server.on("GET", path, Answer(200, policy))
+    server.on("PUT", path, Answer(200, {**policy, "max_duration_seconds": 86400}))
+    assert "no session and GPUs below 5 % for 2h" in gpuaas("project", "lease", "research").out
+    gpuaas("project", "lease", "research", "--idle", "2h", "--max", "1d")
+    assert server.to("PUT", path)[0].json == {"idle_seconds": 7200, "max_duration_seconds": 86400}
+    assert gpuaas("project", "lease", "research", "--none", "--max", "1d").code == 2

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuaas.control.store.embedded import Embedded
+from gpuaas.control.sweeps import leases
 from gpuaas.model.operation import ACCESS_UPDATE, KINDS, LAUNCH, NODE_STEPS, RELEASE, RESTART, STOP, Kind
 from gpuaas.node.steps import STEPS, TEARDOWN
 from sim.actors import Client, Request
@@ -252,6 +253,47 @@ def test_a_server_that_dies_at_any_statement_has_done_nothing_or_everything(worl
     assert statement > 15, "the verb has fewer statements than it must have"
     settled(world)
     world.verify_audit()
+
+
+def test_a_server_that_dies_while_it_stops_a_machine_has_done_nothing_or_everything(world: World) -> None:
+    """Nobody asks for a stop: the other server's sweep finds the machine as it is."""
+    died, statement = True, 0
+    while died:
+        statement += 1
+        name = f"leased-{statement}"
+        client = world.clients[0]
+        client.request = Request(name, "launch", name, seconds=4)
+        world.ask(client, world.servers[0])
+        rounds(world, 4)
+        for server in world.servers:  # both see that it is time to tell, one does
+            world.sweep(server, leases.sweep)
+        world.tick(10.0)
+        died = _dies_sweeping(world, statement)
+        world.sweep(world.servers[1], leases.sweep)
+        rounds(world, 4)
+        found = allocation(world, name)
+        assert found["state"] == "stopped"
+        assert operation(world, found["id"], STOP) == ("succeeded", dict.fromkeys(STOP.phases, "done"))
+        assert sum(agent.interruptions[found["id"]] for agent in world.agents) == 1
+        ask(world, "release", name)
+        rounds(world, 3)
+    assert statement > 8, "the sweep has fewer statements than it must have"
+    settled(world)
+
+
+def _dies_sweeping(world: World, statement: int) -> bool:
+    """False when the sweep was over before that many statements."""
+    world.tasks.switching = 1.0
+    world.sweep(world.servers[0], leases.sweep)
+    for _ in range(statement - 1):
+        for task in world.tasks.runnable():
+            world.tasks.resume(task)
+    died = bool(world.tasks.all)
+    world.tasks.switching = 0.0
+    if died:
+        world.server_died(world.servers[0])
+        world.servers[0].start(world.url, world.monitor, world._woken)
+    return died
 
 
 def _dies_at(world: World, statement: int, verb: str, name: str) -> bool:

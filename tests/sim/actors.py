@@ -5,7 +5,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
-from gpuaas.control.app import allocations, keys, machine_access
+from gpuaas.control.app import allocations, keys, leases, machine_access
 from gpuaas.control.app.idempotency import once, request_hash
 from gpuaas.control.store import stores
 from gpuaas.control.store.idempotency import Answer
@@ -27,7 +27,7 @@ from gpuaas.node.identity import Identity
 from gpuaas.node.journal import Journal
 from gpuaas.node.link import Link
 from gpuaas.node.runner import Runner
-from gpuaas.wire.api import Launch
+from gpuaas.wire.api import Launch, LeaseRequest
 
 from .network import Connection
 from .tasks import SimConnection, Tasks
@@ -154,6 +154,7 @@ class Request:
     count: int = 1
     wait: bool = False
     keys: tuple[str, ...] = ()
+    seconds: int = 0  # of a lease
     sent: int = 0
 
 
@@ -171,13 +172,18 @@ class Client:
     made: int = 0
     known: dict[str, str] = field(default_factory=dict)  # acknowledged allocations: id -> name
     answers: dict[str, bytes] = field(default_factory=dict)  # by key
+    leased: bool = False  # asks for leases, and extends them
 
     def next_request(self) -> Request:
         self.made += 1
         key = f"{self.name}-{self.made}"
-        verb = self.rng.choice(VERBS if self.known else ("launch",))
+        verbs = (*VERBS, "extend", "extend", "extend") if self.leased else VERBS
+        verb = self.rng.choice(verbs if self.known else ("launch",))
         if verb == "launch":
-            return Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
+            request = Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
+            return replace(request, seconds=self.rng.choice((0, 6, 20, 60))) if self.leased else request
+        if verb == "extend":
+            return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], seconds=20)
         if verb.startswith("key."):
             return Request(key, verb, "desk")
         chosen = self.rng.choice(((), ("laptop",), ("desk",), ("laptop", "desk")))
@@ -194,12 +200,15 @@ VERBS = (
 def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
     """What the HTTP edge does with a request, without HTTP."""
     tx.actor = caller.user_id
-    content = msgspec.json.encode([request.verb, request.name, request.count, request.wait, request.keys])
+    content = msgspec.json.encode(
+        [request.verb, request.name, request.count, request.wait, request.keys, request.seconds]
+    )
     hashed = request_hash("POST", request.verb, content)
 
     def work() -> Answer:
         if request.verb == "launch":
-            body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait)
+            lease = LeaseRequest(request.seconds) if request.seconds else None
+            body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait, lease=lease)
             started, _ = allocations.launch(tx, caller, body)
             made = {allocation.id: allocation.name for allocation, _ in started}
         elif request.verb == "key.add":
@@ -208,6 +217,9 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
         elif request.verb == "key.remove":
             made = {}
             keys.remove_key(tx, caller, request.name)
+        elif request.verb == "extend":
+            allocation, _ = leases.extend(tx, caller, request.name, request.seconds)
+            made = {allocation.id: allocation.name}
         elif request.verb == "access.update":
             allocation, _ = machine_access.set_keys(tx, caller, request.name, request.keys)
             made = {allocation.id: allocation.name}

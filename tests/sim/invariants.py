@@ -40,6 +40,10 @@ class Watch:
         self.costing: dict[str, datetime] = {}  # since when, by what the timeline says
         self.cost: dict[str, timedelta] = {}
         self.stopped: dict[str, datetime] = {}
+        self.stops: dict[str, int] = defaultdict(int)
+        self.lease_ends: dict[str, tuple[datetime, datetime]] = {}  # once extended: when that was, and until when
+        self.warned: dict[str, datetime] = {}
+        self.lease_over: dict[str, datetime] = {}
 
     def check(self) -> None:
         with self.world.monitor.transaction(), self.world.monitor.cursor(row_factory=dict_row) as cursor:
@@ -53,6 +57,7 @@ class Watch:
             self._usage(cursor, rows)
             self._no_going_back(cursor, rows)
             self._keys(cursor, rows)
+            self._wanted_stopped(cursor, rows)
             self._counts(cursor)
         self._machines(rows)
 
@@ -69,6 +74,8 @@ class Watch:
             if event["type"].startswith("allocation."):
                 self._transition(event["object_id"], event["data"]["was"], event["data"]["state"])
                 self._costs(event)
+            elif event["type"].startswith("lease."):
+                self._leased(cursor, event, rows[event["object_id"]])
         for id, row in rows.items():
             expect(
                 self.state.get(id) == row["state"],
@@ -83,6 +90,7 @@ class Watch:
             expect((was, state) in LEGAL, f"I8: {id} went from {was} to {state}")
         if state == "unreachable" and was is not None:
             self.previous[id] = was
+        self.stops[id] += state == "stopped" and was != "unreachable"
         self.state[id] = state
 
     def _costs(self, event: Row) -> None:
@@ -95,6 +103,46 @@ class Watch:
             begun = self.costing.pop(id)
             self.stopped[id] = max(begun, datetime.fromisoformat(data["since"]) if "since" in data else at)
             self.cost[id] = self.cost.get(id, timedelta()) + self.stopped[id] - begun
+
+    def _leased(self, cursor: psycopg.Cursor[Row], event: Row, row: Row) -> None:
+        """Nothing ends early, unwarned, or without its grace; what is extended begins anew."""
+        id, at = row["id"], event["at"]
+        if event["type"] == "lease.extended":
+            self.warned.pop(id, None)
+            self.lease_over.pop(id, None)
+            self.lease_ends[id] = at, datetime.fromisoformat(event["data"]["ends_at"])
+        elif event["type"] == "lease.warning":
+            self.warned[id] = at
+        elif event["type"] == "lease.ended":
+            lease = cursor.execute("SELECT max_seconds FROM leases WHERE allocation_id = %s", [id]).fetchone()
+            assert lease is not None
+            seconds = timedelta(seconds=lease["max_seconds"])
+            begin, end = self.lease_ends.get(id) or (row["active_at"], row["active_at"] + seconds)
+            expect(at >= end, f"lease: {id} was stopped at {at}, its lease ends at {end}")
+            notice = min(timedelta(minutes=10), (end - begin) / 2)
+            told = self.warned.get(id)
+            expect(
+                told is not None and at - told >= notice,
+                f"lease: {id} was stopped at {at}, its users were told at {told}",
+            )
+            self.lease_over[id] = at
+        elif event["type"] == "lease.released":
+            over = self.lease_over.get(id)
+            expect(
+                over is not None and at - over >= timedelta(minutes=30),
+                f"lease: {id} was released at {at}, it was over at {over}",
+            )
+
+    def _wanted_stopped(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """A machine is meant to be down exactly while it is stopped."""
+        statement = "SELECT id, node_id, (body->>'stopped')::bool AS stopped FROM specs WHERE body IS NOT NULL"
+        for spec in cursor.execute(statement).fetchall():
+            row = rows[spec["id"]]
+            if row["node_id"] == spec["node_id"] and row["state"] in ("active", "restarting", "stopped"):
+                expect(
+                    bool(spec["stopped"]) == (row["state"] == "stopped"),
+                    f"lease: {row['id']} is {row['state']}, its spec says stopped: {spec['stopped']}",
+                )
 
     def _one_holder(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
         """I1, I15: a GPU works for one allocation, which holds its slot; nothing of the last one is left on it."""
@@ -273,7 +321,7 @@ class Watch:
         for agent in self.world.agents:
             for id, times in agent.interruptions.items():
                 if id in rows and self.world.restored == 0:
-                    asked = rows[id]["restarts"] + self.specs[agent.journal.node_id, id][2]
+                    asked = rows[id]["restarts"] + self.stops[id] + self.specs[agent.journal.node_id, id][2]
                     expect(times <= asked, f"I9: {id} was interrupted {times} times, asked for were {asked}")
 
 
@@ -295,7 +343,7 @@ def settled(world: World) -> None:
         ).fetchall()
     queued = {id for id, row in rows.items() if row["state"] == "queued"}
     for id, row in rows.items():
-        expect(row["state"] in ("active", "failed", "released", "queued"), f"I16: {id} stays {row['state']}")
+        expect(row["state"] in ("active", "failed", "released", "queued", "stopped"), f"I16: {id} stays {row['state']}")
         if row["state"] == "released" or (row["state"] == "failed" and row["active_at"] is None):
             expect(row["reaped_at"] is not None, f"I16: {id} is {row['state']} but not reaped")
     expect(not poisoned, f"I16: {poisoned} failed and are not back on their last good generation")
@@ -320,13 +368,16 @@ def _hosts_equal_store(world: World, rows: dict[str, Row], specs: dict[str, Any]
         wanted = {
             id for id, row in rows.items() if row["node_id"] == agent.journal.node_id and row["state"] == "active"
         }
-        kept = {id for id, row in rows.items() if row["node_id"] == agent.journal.node_id and row["state"] == "failed"}
+        here = {id: row["state"] for id, row in rows.items() if row["node_id"] == agent.journal.node_id}
+        stopped = {id for id, state in here.items() if state == "stopped"}
+        kept = stopped | {id for id, state in here.items() if state == "failed"}
         running = {id for id, box in agent.host.state.containers.items() if box.running}
         # Also what a restored database remembers as queued: it never placed it here, sets its slots aside and keeps it.
         unknown = {
             id for id in agent.host.state.ids() if id not in rows or rows[id]["node_id"] != agent.journal.node_id
         }
         expect(wanted <= running, f"I16: {sorted(wanted - running)} are active but do not run on {agent.name}")
+        expect(not stopped & running, f"lease: {sorted(stopped & running)} are stopped and run on {agent.name}")
         extra = set(agent.host.state.ids()) - wanted - kept - unknown
         expect(not extra, f"I3: {sorted(extra)} are left on {agent.name}")
         lost = {id for id in world.orphans.get(agent.name, set()) if id not in rows and id not in running}

@@ -18,7 +18,7 @@ import databases
 from gpuaas.control.link import session as link
 from gpuaas.control.store import events
 from gpuaas.control.store.idempotency import Answer
-from gpuaas.control.sweeps import lost_nodes, queue
+from gpuaas.control.sweeps import leases, lost_nodes, queue
 from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.ids import Ids
@@ -48,6 +48,7 @@ class Limits:
     switching: float = 0.05
     lost_answers: float = 0.1
     lost_wakes: float = 0.1
+    leased: bool = False  # clients ask for leases, and half hours pass
     measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
@@ -76,7 +77,7 @@ class World:
             for n, (node_id, key) in enumerate(base.nodes)
         ]
         self.clients = [
-            Client(f"c{n}", caller, project, random.Random(seed * 100 + n))
+            Client(f"c{n}", caller, project, random.Random(seed * 100 + n), leased=limits.leased)
             for n, (caller, project) in enumerate(base.callers)
         ]
         self.attach(url)
@@ -145,6 +146,8 @@ class World:
             self._talk(agent)
         self.sweep(self.servers[0], lost_nodes.sweep)
         self.sweep(self.servers[1], queue.sweep)
+        if self.limits.leased:
+            self.sweep(self.servers[0], leases.sweep)
         for client in self.clients:
             if client.request is not None and not client.in_flight:
                 self.ask(client, self.servers[0])
@@ -216,6 +219,10 @@ class World:
         for server in alive:
             work = self.rng.choice((lost_nodes.sweep, queue.sweep))
             can.append((1, f"{server.name} sweeps", partial(self.sweep, server, work)))
+        for server in alive if self.limits.leased else ():
+            can.append((2, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
+        if self.limits.leased:
+            can.append((1, "half an hour passes", partial(self.tick, 1801.0)))
         for client in self.clients:
             if not client.in_flight and alive:
                 can.append((2, f"{client.name} asks", partial(self.ask, client, self.rng.choice(alive))))
