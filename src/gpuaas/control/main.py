@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from litestar import Litestar
@@ -58,9 +59,10 @@ def application(
     metrics_token: str = "",
     state_dir: Path = Path("/"),
     rates: Rates = RATES,
+    **pool: Any,
 ) -> Litestar:
-    """One replica over the database at `url`, whose schema must be current."""
-    engine = connect(url)
+    """One replica over the database at `url`, whose schema must be current. `pool`: as `connect` takes it."""
+    engine = connect(url, **pool)
     store = Store(engine, clocks.steady(engine))
     store.transact(stores.ensure)
     wakes = Wakes(url)

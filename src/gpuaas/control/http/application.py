@@ -71,9 +71,15 @@ def healthz() -> api.Health:
 @get("/readyz", opt={"action": "health"}, sync_to_thread=True, summary="The database answers and its schema fits")
 def readyz(request: Request[Any, Any, Any]) -> api.Health:
     store: Store = request.app.state.store
-    found = store.transact(lambda tx: migrate.current(tx.conn))
-    if found != migrate.head():
-        raise Problem("schema", 503, f"The database has schema {found}, this server needs {migrate.head()}.")
+    found, fits = store.transact(lambda tx: (migrate.current(tx.conn), migrate.fits(tx.conn)))
+    if not fits:
+        raise Problem(
+            "schema",
+            503,
+            f"The database has schema {found}, this server needs {migrate.head()}.",
+            "Restart a server: it migrates.",
+            extra={"retry_after": 5},
+        )
     return api.Health("ready", __version__)
 
 

@@ -115,12 +115,18 @@ class _Connection:
     async def _write(self, woken: asyncio.Event) -> None:
         while True:
             await wait(woken, POLL_SECONDS)
-            while self.cursor.sent is not None:
-                specs = await asyncio.to_thread(self.store.transact, deciding.outgoing, self.session, self.cursor.sent)
-                if specs is None:
-                    break
-                await self._send(specs)
-                self.cursor.pushed(specs.upto, time.monotonic())
+            try:
+                await self._push()
+            except Problem as error:
+                log.warning("specs are pushed later: %s", error)
+
+    async def _push(self) -> None:
+        while self.cursor.sent is not None:
+            specs = await asyncio.to_thread(self.store.transact, deciding.outgoing, self.session, self.cursor.sent)
+            if specs is None:
+                return
+            await self._send(specs)
+            self.cursor.pushed(specs.upto, time.monotonic())
 
     async def _dial(self) -> None:
         """Passes on what users at any replica ask of this node: a stream to one of its machines."""

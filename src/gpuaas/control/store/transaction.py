@@ -299,11 +299,12 @@ def normalised(url: str) -> str:
     return found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 
-def connect(url: str, *, pool_size: int = 20) -> Engine:
+def connect(url: str, *, pool_size: int = 20, pool_seconds: float = 10.0) -> Engine:
     """psycopg 3 over SQLAlchemy Core. Statements that wait for a lock give up after a while and are run again."""
     return create_engine(
         url,
         pool_size=pool_size,
+        pool_timeout=pool_seconds,  # a request that waits longer gets 503: its caller knows better what to do then
         max_overflow=0,  # overflow connections are closed after use: under load every request would open its own
         pool_pre_ping=False,
         pool_use_lifo=True,
