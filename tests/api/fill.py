@@ -288,6 +288,7 @@ COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "key": _account_key,
     "month": lambda *_: "2030-01",
     "webhook": _webhook,
+    "quota": lambda *_: "gpu_hours",
 }
 BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
     "Login": _login,
@@ -311,6 +312,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "WebhookChange": lambda world, *_: {"types": ["allocation.*"]},
     "Rotation": lambda world, *_: {"overlap_seconds": 60},
     "Replay": lambda world, place, _: {"feed": place.project.id if place else "x", "first": 1, "last": 2},
+    "NewQuota": lambda world, *_: {"most": 1000},
     "NewOffer": _offer,
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import databases
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import offers
-from gpuaas.control.store import identity, keys, migrate, nodes, stores
+from gpuaas.control.store import identity, keys, migrate, nodes, quotas, stores
 from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.store.transaction import Store, Tx, connect
 from gpuaas.kit.clock import VirtualClock
@@ -75,6 +75,8 @@ def _fill(tx: Tx, node_keys: list[bytes]) -> None:
         admin = people.add_user(tx, f"admin@{org}.org", "Admin", None, None)
         home = people.add_org(tx, org, org, admin)
         project = people.add_project(tx, home, f"{org}-lab", "Lab")
+        if org == "acme":
+            quotas.set_(tx, project.id, home.id, "gpus", 6)
         for n in range(2 if org == "acme" else 1):
             user = people.add_user(tx, f"user{n}@{org}.org", "User", None, None)
             identity.set_member(tx, project.id, user.id, "editor")

@@ -19,6 +19,13 @@ LEGAL = {(row.while_, row.becomes) for row in ALLOCATION.rows if row.becomes != 
 FOUND = {row.while_ for row in ALLOCATION.rows if row.on == "lost"}
 
 
+GPU_QUOTAS = (
+    "SELECT q.owner_id, q.most, (SELECT coalesce(sum(o.gpu_count), 0) FROM allocations a JOIN offers o"
+    " ON o.id = a.offer_id WHERE q.owner_id IN (a.project_id, a.org_id) AND a.node_id IS NOT NULL"
+    " AND a.reaped_at IS NULL) AS used FROM quotas q WHERE q.kind = 'gpus'"
+)
+
+
 def expect(holds: bool, message: str) -> None:
     if not holds:
         raise Violation(message)
@@ -59,6 +66,7 @@ class Watch:
             self._keys(cursor, rows)
             self._wanted_stopped(cursor, rows)
             self._counts(cursor)
+            self._quotas(cursor)
         self._machines(rows)
 
     def _timeline(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
@@ -311,6 +319,11 @@ class Watch:
             said = {name: row[name] for name in truth}
             expect(said == truth, f"of {model} on {node_id} is counted {said}, there is {truth}")
 
+    def _quotas(self, cursor: psycopg.Cursor[Row]) -> None:
+        """I12: nobody has more than their quota."""
+        for row in cursor.execute(GPU_QUOTAS).fetchall():
+            expect(row["used"] <= row["most"], f"I12: {row['owner_id']} has {row['used']} GPUs of {row['most']}")
+
     def _machines(self, rows: dict[str, Row]) -> None:
         """I3, I9: what is reaped has left nothing, and a machine is interrupted once for each time it was asked for."""
         nodes = {agent.journal.node_id: agent for agent in self.world.agents}
@@ -334,6 +347,7 @@ def settled(world: World) -> None:
             "SELECT count(*) AS n FROM slots s WHERE state = 'approved' AND NOT EXISTS"
             " (SELECT 1 FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')"
         ).fetchone()
+        quotas = cursor.execute(GPU_QUOTAS).fetchall()
         bodies = cursor.execute("SELECT id, body FROM specs WHERE body IS NOT NULL").fetchall()
         keys = cursor.execute("SELECT id, fingerprint FROM ssh_keys").fetchall()
         logins = cursor.execute("SELECT * FROM sessions").fetchall()
@@ -350,12 +364,12 @@ def settled(world: World) -> None:
     stuck = [op for op in running if op["allocation_id"] not in queued]
     expect(not stuck, f"I16: operations never end: {stuck}")
     assert free is not None
-    singles = defaultdict(int)
+    waiting = defaultdict(int)
     for id in queued:
-        singles[rows[id]["group_id"]] += 1
-    expect(
-        not queued or free["n"] < min(singles.values()), f"I16: {sorted(queued)} wait while {free['n']} slots are free"
-    )
+        waiting[rows[id]["project_id"], rows[id]["group_id"]] += 1
+    room = {row["owner_id"]: row["most"] - row["used"] for row in quotas}
+    could = [many for (project, _), many in waiting.items() if many <= room.get(project, many)]
+    expect(not could or free["n"] < min(could), f"I16: {sorted(queued)} wait while {free['n']} slots are free")
     specs = {spec["id"]: spec["body"] for spec in bodies}
     _hosts_equal_store(world, rows, specs)
     if world.restored == 0:  # what was told to a forgotten store is not told again

@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
     },
     "Cost": {
         "usage": Lazy("usage:usage", "What was used and what it comes to, by machine, user or offer."),
+        "quota": Lazy("quotas:quota", "How much a project or an organisation may have."),
         "budget": Lazy("budgets:budget", "What a month may cost, and who is told when it does."),
         "statement": Lazy("statements:statement", "Months that are closed, and whether they are intact."),
         "price": Lazy("prices:price", "Price books: what an hour costs, and since when."),

@@ -52,6 +52,9 @@ EVENTS: dict[str, EventType] = {
     "project.network": EventType(
         "The machines of the project may talk to each other, or not", "project", {"open": FLAG}
     ),
+    "project.quota": EventType(
+        "A quota of the project was set or removed", "project", {"quota": TEXT, "most": OPTIONAL_NUMBER}
+    ),
     "member.set": EventType("Somebody got a role in the project", "user", {"role": TEXT}),
     "member.remove": EventType("Somebody left the project", "user", {}),
     "service_account.create": EventType(

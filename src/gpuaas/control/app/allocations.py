@@ -7,9 +7,10 @@ from typing import Any
 from gpuaas.control.app import access, lease_terms
 from gpuaas.control.app.offers import usable_offer
 from gpuaas.control.operations import launch as launching
-from gpuaas.control.operations import placing
+from gpuaas.control.operations import placing, quota
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
+from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.plan import plan as planned
 from gpuaas.control.store import allocations, identity, keys, nodes, offers, operations, slots
 from gpuaas.control.store.transaction import Tx
@@ -36,7 +37,13 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
     if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
         raise _name_taken(taken)
-    found = placing.find(tx, launching.wanted(offer, project.org_id, request.count))
+    over = quota.exceeded(tx, project.org_id, project.id, offer, request.count)
+    if over and (not request.wait or any(hopeless for _, hopeless in over)):
+        raise _over_quota([reason for reason, _ in over])
+    if over:
+        found = Found(Plan((), tuple(reason for reason, _ in over)))
+    else:
+        found = placing.find(tx, launching.wanted(offer, project.org_id, request.count))
     if not found.fits and not request.wait:
         raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
     if not found.fits:
@@ -191,6 +198,15 @@ def no_capacity(offer: str, found: Plan) -> Problem:
         f"Nothing fits {offer} right now: {why}.",
         "Launch with `wait` to queue, pick another offer, or try later.",
         reasons=[reason.__dict__ for reason in found.reasons],
+    )
+
+
+def _over_quota(reasons: Sequence[Reason]) -> Problem:
+    return conflict(
+        "quota_exceeded",
+        f"Over quota: {'; '.join(reason.message for reason in reasons)}.",
+        "Release something, launch with `wait` to queue, or ask for more: `gpuaas quota ls`.",
+        reasons=[reason.__dict__ for reason in reasons],
     )
 
 

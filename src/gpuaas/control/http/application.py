@@ -37,6 +37,7 @@ from gpuaas.control.http import (
     openapi,
     org_webhooks,
     prometheus,
+    quotas,
     service_accounts,
     usage,
     users,
@@ -149,6 +150,7 @@ def build(
     rates: Rates = RATES,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
+    of_machines += quotas.ROUTES
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += invitations.ROUTES
     of_cost = [*usage.ROUTES, *billing.ROUTES]

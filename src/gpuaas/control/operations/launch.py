@@ -6,7 +6,7 @@ place -> deliver -> (the node's steps) -> ready
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuaas.control.operations import bodies, placing
+from gpuaas.control.operations import bodies, placing, quota
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.store import allocations, capacity, claims, identity, operations, specs
 from gpuaas.control.store.transaction import Tx
@@ -57,7 +57,10 @@ def start(
 
 def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
     """The same for a group that has waited, locked."""
-    found = placing.find(tx, wanted(offer, group[0].org_id, len(group)))
+    first = group[0]
+    if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group)):
+        return Plan((), tuple(reason for reason, _ in over))
+    found = placing.find(tx, wanted(offer, first.org_id, len(group)))
     if not found.fits:
         return found.plan
     project = identity.project(tx, group[0].project_id)

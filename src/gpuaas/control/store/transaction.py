@@ -2,10 +2,10 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: token, user, membership, keys, allocation, node, capacity, webhook, project counter, org
-counter. Several of a kind are locked by id. Claims and slots need no place in it: claims are made under their node's
-lock only, and nobody waits for a slot's row while holding another. Row locks are FOR NO KEY UPDATE: a plain FOR UPDATE
-would wait for everybody who inserts a row that points here, and they for us: a deadlock.
+taken in this order everywhere: token, user, membership, keys, allocation, quota, node, capacity, webhook, project
+counter, org counter. Several of a kind are locked by id. Claims and slots need no place in it: claims are made under
+their node's lock only, and nobody waits for a slot's row while holding another. Row locks are FOR NO KEY UPDATE: a
+plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a deadlock.
 """
 
 import hashlib

@@ -18,6 +18,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from gpuaas.control.store.tables.base import at, id_, metadata, one_of, ref
 from gpuaas.model import lifecycle
 
+HELD = "node_id IS NOT NULL AND reaped_at IS NULL"
+
 allocations = Table(
     "allocations",
     metadata,
@@ -65,6 +67,11 @@ allocations = Table(
     Index("ix_allocations_project_created", "project_id", "created_at", "id"),
     Index("ix_allocations_queued", "created_at", postgresql_where=text("state = 'queued'")),
     Index("ix_allocations_node_live", "node_id", postgresql_where=text("reaped_at IS NULL")),
+    # What counts against quotas.
+    *(
+        Index(f"ix_allocations_{scope}_held", f"{scope}_id", postgresql_where=text(HELD))
+        for scope in ("org", "project")
+    ),
     Index("ix_allocations_owner_live", "owner_id", postgresql_where=text("state <> 'released'")),
 )
 

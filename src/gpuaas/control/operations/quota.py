@@ -1,0 +1,23 @@
+"""Whether quotas let a group of machines in. Asked in the transaction that claims, under the quotas' locks (I12)."""
+
+from gpuaas.control.store import quotas
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.node import Offer
+from gpuaas.model.placement import Reason
+from gpuaas.model.quota import ALLOCATIONS, GPUS, Standing
+
+
+def exceeded(tx: Tx, org_id: str, project_id: str, offer: Offer, count: int) -> list[tuple[Reason, bool]]:
+    """Why not, and whether waiting is of no use. Nothing is counted where there is no quota."""
+    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: count}
+    set_here = quotas.locked(tx, org_id, project_id)
+    found = []
+    for scope, owner_id in (("project", project_id), ("org", org_id)):
+        limits = {quota.kind: quota.most for quota in set_here if quota.owner_id == owner_id}
+        used = quotas.used(tx, scope, owner_id, set(limits)) if limits else {}
+        for kind, most in sorted(limits.items()):
+            standing, wanted = Standing(scope, owner_id, kind, most, used[kind]), more.get(kind, 0)
+            if (wanted and standing.exceeded_by(wanted)) or (standing.kind not in more and standing.exceeded_by(0)):
+                reason = Reason(f"{scope}_quota_exceeded", standing.said(wanted), 1)
+                found.append((reason, standing.hopeless(wanted)))
+    return found

@@ -1,0 +1,59 @@
+"""Quotas, and what counts against them."""
+
+from gpuaas.control.store.rows import made, names
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.quota import ALLOCATIONS, GPU_HOURS, GPUS, VOLUMES, Quota
+
+_LOCK = f"""
+    SELECT {names(Quota)} FROM quotas WHERE owner_id = ANY(%(owners)s::text[]) ORDER BY owner_id, kind
+    FOR NO KEY UPDATE
+"""
+_FIND = f"SELECT {names(Quota)} FROM quotas WHERE owner_id = ANY(%(owners)s::text[])"
+_SET = """
+    INSERT INTO quotas (owner_id, kind, most, org_id, changed_at)
+    VALUES (%(owner_id)s, %(kind)s, %(most)s, %(org_id)s, %(now)s)
+    ON CONFLICT (owner_id, kind) DO UPDATE SET most = excluded.most, changed_at = excluded.changed_at
+"""
+_REMOVE = "DELETE FROM quotas WHERE owner_id = %(owner_id)s AND kind = %(kind)s"
+# What has a place and is not proven to be gone: from the claim to the scrub.
+_HELD = """
+    SELECT count(*), coalesce(sum(o.gpu_count), 0) FROM allocations a JOIN offers o ON o.id = a.offer_id
+    WHERE a.{scope}_id = %(owner_id)s AND a.node_id IS NOT NULL AND a.reaped_at IS NULL
+"""
+_HOURS = """
+    SELECT coalesce(sum(cardinality(gpus) * extract(epoch FROM
+        coalesce(ended_at, greatest(started_at, %(now)s)) - greatest(started_at, %(month)s))), 0) / 3600
+    FROM usage WHERE {scope}_id = %(owner_id)s AND started_at < %(now)s
+        AND (ended_at IS NULL OR ended_at > %(month)s)
+"""
+
+
+def locked(tx: Tx, org_id: str, project_id: str) -> list[Quota]:
+    """Whoever wants more of the same waits until we have, or have not, taken it."""
+    return [made(Quota, row) for row in tx.run(_LOCK, {"owners": [org_id, project_id]})]
+
+
+def of(tx: Tx, *owner_ids: str) -> list[Quota]:
+    return [made(Quota, row) for row in tx.run(_FIND, {"owners": list(owner_ids)})]
+
+
+def set_(tx: Tx, owner_id: str, org_id: str, kind: str, most: int | None) -> None:
+    """None: no limit any more."""
+    if most is None:
+        tx.run(_REMOVE, {"owner_id": owner_id, "kind": kind})
+    else:
+        tx.run(_SET, {"owner_id": owner_id, "org_id": org_id, "kind": kind, "most": most, "now": tx.now})
+
+
+def used(tx: Tx, scope: str, owner_id: str, kinds: set[str]) -> dict[str, float]:
+    """By kind; `scope` is project or org."""
+    found: dict[str, float] = {VOLUMES: 0}
+    if kinds & {GPUS, ALLOCATIONS}:
+        machines, gpus = tx.run(_HELD.format(scope=scope), {"owner_id": owner_id}).fetchone() or (0, 0)
+        found |= {ALLOCATIONS: machines, GPUS: int(gpus)}
+    if GPU_HOURS in kinds:
+        month = tx.now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        values = {"owner_id": owner_id, "now": tx.now, "month": month}
+        (hours,) = tx.run(_HOURS.format(scope=scope), values).fetchone() or (0,)
+        found[GPU_HOURS] = float(hours)
+    return found
