@@ -35,14 +35,15 @@ class Process:
     pool_used: int
 
 
-def examine(tx: Tx, caller: Caller, process: Process, clock: Clock) -> list[Finding]:
+def examine(tx: Tx, caller: Caller, process: Process, clock: Clock, agrees: bool = True) -> list[Finding]:
+    """`clock`: of the machine, which need not be the time that the server works with. `agrees`: since it started."""
     access.on_platform(tx, caller, "platform.doctor")
     before = clock.now()
     database = installation.database(tx)
     between = before + (clock.now() - before) / 2
     return [
         *_database(tx, database),
-        _clock(database, between),
+        _clock(database, between, agrees),
         *_servers(database, process),
         *_sweeps(process),
         _disk(process),
@@ -83,9 +84,12 @@ def _database(tx: Tx, found: Database) -> Iterator[Finding]:
                    "Look for it in pg_stat_activity and end it.")  # fmt: skip
 
 
-def _clock(found: Database, now: datetime) -> Finding:
+def _clock(found: Database, now: datetime, agrees: bool) -> Finding:
     skew = (found.now - now).total_seconds()
     said = f"{skew:+.1f} s against the database"
+    if not agrees:
+        return fail("clock", said, "The database's clock jumped since this server started: leases are on hold.",
+                    "Set the database's clock right, or start all servers anew if it is right now.")  # fmt: skip
     if abs(skew) > SKEW_SECONDS:
         return warn("clock", said, "This server and its database disagree about the time.", "Run NTP on both.")
     return good("clock", said)

@@ -9,6 +9,7 @@ from gpuaas import __version__
 from gpuaas.control.app import doctor
 from gpuaas.control.http.endpoint import Req, read, store_of
 from gpuaas.control.store.transaction import Store, Tx
+from gpuaas.kit.clock import SystemClock
 from gpuaas.model.finding import FAILURE
 from gpuaas.model.identity import Caller
 from gpuaas.wire import api
@@ -25,7 +26,7 @@ def examine(request: Req) -> Response[api.DoctorView]:
     process = _process(request, store)
 
     def work(tx: Tx, caller: Caller) -> api.DoctorView:
-        found = doctor.examine(tx, caller, process, store.clock)
+        found = doctor.examine(tx, caller, process, SystemClock(), store.clock_agrees)
         items = [api.DoctorFinding(one.name, one.level, one.value, one.problem, one.remedy) for one in found]
         return api.DoctorView(all(one.level != FAILURE for one in found), items)
 
