@@ -79,4 +79,5 @@ class Record(Struct, frozen=True):
         restarts = self.intent.restarts if self.intent else 0
         slots = self.intent.slots if self.intent else []
         dirty = [scrub.gpu for scrub in self.scrubs if not scrub.clean]
-        return Holding(self.id, incarnation, generation, restarts, slots, self.gone, dirty)
+        seat = self.spec.body.seat if self.spec and self.spec.body and not self.gone else None
+        return Holding(self.id, incarnation, generation, restarts, slots, self.gone, dirty, seat)

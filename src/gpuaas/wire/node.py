@@ -227,6 +227,7 @@ class Holding(Part, frozen=True):
     slots: list[Id]
     gone: bool = False
     dirty: list[Label] = []  # GPUs of a gone one that could not be scrubbed: free in no database, however old
+    seat: Annotated[int, Meta(ge=0, le=65535)] | None = None  # None: not known, or from an agent that does not say it
 
 
 # --- frames: agent to server ------------------------------------------------------------------------------------

@@ -165,3 +165,18 @@ def test_a_queued_machine_that_the_node_has_deleted_before_is_launched_anew(clus
     agent.report(condition(again, "ready"))
     assert cluster.allocation(id).state == "active"
     assert cluster.operation(id).state == "succeeded"
+
+
+def test_the_seat_of_a_machine_that_the_store_does_not_know_is_given_to_nobody(cluster: Cluster) -> None:
+    """Its SSH port and its user ids are in use on the node: a second machine there could not come up."""
+    agent = cluster.agent(gpus=2)
+    slot = cluster.slots(agent)[0]
+    stranger = Holding(Ids().new("al"), 1, 3, 0, [slot.id], seat=0)
+    agent.report(unknown=[stranger])
+    id = cluster.launch("beside-it")
+    assert cluster.allocation(id).seat == 1
+    agent.settle()
+    cluster.release(id)
+    agent.settle()
+    agent.report(unknown=[Holding(stranger.id, 1, 4, 0, [slot.id], gone=True)])
+    assert cluster.allocation(cluster.launch("after-it")).seat == 0

@@ -7,7 +7,7 @@ import logging
 from typing import Any
 
 from gpuaas.control.operations import release
-from gpuaas.control.store import allocations, identity, operations, slots, specs
+from gpuaas.control.store import allocations, identity, nodes, operations, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.wire.node import Holding
@@ -20,7 +20,11 @@ def reconcile(tx: Tx, node_id: str, holding: Holding) -> None:
     if allocation is None or allocation.node_id != node_id:
         if not holding.gone:
             set_aside(tx, node_id, holding, f"held by {holding.id}, which this control plane does not know")
-        elif holding.dirty:
+            if holding.seat is not None:
+                nodes.add_stranger(tx, node_id, holding.seat, holding.id)
+            return
+        nodes.forget_stranger(tx, node_id, holding.id)
+        if holding.dirty:
             set_aside(tx, node_id, holding, f"not scrubbed after {holding.id}")
     elif holding.gone:
         if allocation.reaped_at is None:

@@ -19,12 +19,16 @@ from gpuaas.model.usage import MACHINE_TIME
 
 UNPLACED: dict[str, Any] = {"node_id": None, "realisation": None}
 
-# The lowest seat of the node that no unreaped allocation has is 0, or the one after a taken one. Under the node's lock.
+# The lowest seat of the node that no unreaped allocation and no stranger has is 0, or the one after a taken one. Under
+# the node's lock.
 _FREE_SEAT = """(
     SELECT min(seat) FROM (
         SELECT 0 AS seat UNION ALL SELECT seat + 1 FROM allocations WHERE node_id = %(node_id)s AND reaped_at IS NULL
+        UNION ALL SELECT seat + 1 FROM strangers WHERE node_id = %(node_id)s
     ) AS near WHERE NOT EXISTS (
         SELECT FROM allocations taken WHERE taken.node_id = %(node_id)s AND taken.seat = near.seat AND reaped_at IS NULL
+    ) AND NOT EXISTS (
+        SELECT FROM strangers WHERE strangers.node_id = %(node_id)s AND strangers.seat = near.seat
     ) AND %(node_id)s IS NOT NULL
 )"""
 _INSERT = f"""

@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, insert, null, select, update
+from sqlalchemy import Select, bindparam, delete, insert, null, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
@@ -131,6 +132,17 @@ def seen(tx: Tx, node_id: str) -> None:
 def set_clock_skew(tx: Tx, node_id: str, seconds: float) -> None:
     """By how much its clock is ahead of ours, with the time that the frame took."""
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(clock_skew_seconds=seconds))
+
+
+def add_stranger(tx: Tx, node_id: str, seat: int, holder: str) -> None:
+    """A machine that this database does not know has this seat: nobody else gets its port and its ids."""
+    row = {"node_id": node_id, "seat": seat, "holder": holder, "seen_at": tx.now}
+    tx.conn.execute(upsert(t.strangers).values(row).on_conflict_do_nothing())
+
+
+def forget_stranger(tx: Tx, node_id: str, holder: str) -> None:
+    mine = (t.strangers.c.node_id == node_id) & (t.strangers.c.holder == holder)
+    tx.conn.execute(delete(t.strangers).where(mine))
 
 
 def synced(tx: Tx, node_id: str, store_id: str) -> None:

@@ -7,6 +7,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Double,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -51,6 +52,16 @@ nodes = Table(
     Column("clock_skew_seconds", Double),  # ahead of the server that heard it last
     one_of("state", lifecycle.NODE.states),
     Index("uq_nodes_name_live", "name", unique=True, postgresql_where=text("state <> 'removed'")),
+)
+
+# Machines that a node holds and this database, restored from an older copy, does not know: their seats are taken.
+strangers = Table(
+    "strangers",
+    metadata,
+    Column("node_id", Text, ForeignKey("nodes.id"), primary_key=True),
+    Column("seat", Integer, primary_key=True),
+    Column("holder", Text, nullable=False),
+    at("seen_at"),
 )
 
 slots = Table(
