@@ -1,9 +1,14 @@
 """Becoming a node: shows a join token and the node's own public key to the server, once."""
 
 import asyncio
+import json
 import logging
+from functools import partial
+from http.client import HTTPException
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
 
-import httpx
 import msgspec
 
 from gpuaas.kit.errors import Problem
@@ -15,6 +20,7 @@ log = logging.getLogger(__name__)
 
 JOIN_PATH = "/api/v1/nodes/join"
 _PATIENCE_SECONDS = 30.0
+_MAX_ANSWER_BYTES = 64 * 1024
 
 
 class _Joined(msgspec.Struct):
@@ -30,30 +36,42 @@ async def join(server_url: str, token: str, name: str, identity: Identity) -> st
         "signature": identity.sign_join(token),
     }
     backoff = Backoff()
-    loopback = httpx.URL(server_url).host in ("127.0.0.1", "::1", "localhost")
-    async with httpx.AsyncClient(timeout=_PATIENCE_SECONDS, trust_env=not loopback) as client:  # no proxy to ourselves
-        while True:
-            try:
-                answer = await client.post(server_url.rstrip("/") + JOIN_PATH, json=request)
-            except httpx.TransportError as error:
-                log.warning("the server does not answer yet: %s", error)
-            else:
-                if answer.status_code < 500 and answer.status_code != 429:
-                    return _node_id(answer)
-                log.warning("the server cannot answer yet: %s", answer.status_code)
-            await asyncio.sleep(backoff.next())
-
-
-def _node_id(answer: httpx.Response) -> str:
-    if answer.is_success:
+    while True:
         try:
-            return msgspec.json.decode(answer.content, type=_Joined).node_id
+            status, answer = await asyncio.to_thread(partial(_ask, server_url, request))
+        except (URLError, HTTPException, OSError) as error:
+            log.warning("the server does not answer yet: %s", error)
+        else:
+            if status < 500 and status != 429:
+                return _node_id(status, answer)
+            log.warning("the server cannot answer yet: %s", status)
+        await asyncio.sleep(backoff.next())
+
+
+def _ask(server_url: str, request: dict[str, str]) -> tuple[int, bytes]:
+    """By the standard library: this is the only request an agent ever makes, and a client for it would stay loaded."""
+    loopback = urlsplit(server_url).hostname in ("127.0.0.1", "::1", "localhost")
+    opener = build_opener(ProxyHandler({})) if loopback else build_opener()  # no proxy to ourselves
+    url = server_url.rstrip("/") + JOIN_PATH
+    posted = Request(url, json.dumps(request).encode(), {"Content-Type": "application/json"})  # noqa: S310 see AgentConfig
+    try:
+        with opener.open(posted, timeout=_PATIENCE_SECONDS) as answer:
+            return answer.status, answer.read(_MAX_ANSWER_BYTES)
+    except HTTPError as refused:
+        with refused:
+            return refused.code, refused.read(_MAX_ANSWER_BYTES)
+
+
+def _node_id(status: int, answer: bytes) -> str:
+    if status < 300:
+        try:
+            return msgspec.json.decode(answer, type=_Joined).node_id
         except msgspec.MsgspecError as error:
             raise Problem("join_failed", 502, "The server's answer makes no sense.", detail=str(error)) from error
     raise Problem(
         "join_refused",
-        answer.status_code,
+        status,
         "The server did not let this node join.",
         "Ask an operator for a new join token.",
-        detail=answer.text[:500],
+        detail=answer.decode(errors="replace")[:500],
     )

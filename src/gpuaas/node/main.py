@@ -25,6 +25,7 @@ from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Disk, Host
+from gpuaas.node.host.kernel import share_memory_arenas
 from gpuaas.node.host.linux import LinuxConfig, LinuxHost
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.identity import Identity, identity
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 
 def run_agent(config: AgentConfig) -> None:
     """Blocks until SIGTERM or SIGINT."""
+    share_memory_arenas()
     asyncio.run(_until_signalled(config))
 
 

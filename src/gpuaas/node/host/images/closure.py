@@ -5,11 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection
-from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import InterpSegment
-
 from gpuaas.kit.errors import HostError
 
 _DIRECTORIES = ("lib", "usr/lib", "lib64", "usr/lib64")
@@ -65,6 +60,12 @@ def _inside(tree: Path, path: str) -> Path:
 
 def _read(file: Path) -> tuple[str, list[str]]:
     """The loader that it asks for, and the libraries that it needs."""
+    # Only here: megabytes that an agent needs once after a boot.
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.dynamic import DynamicSection
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.segments import InterpSegment
+
     try:
         with file.open("rb") as stream:
             elf = ELFFile(stream)
