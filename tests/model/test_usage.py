@@ -48,7 +48,7 @@ def test_another_shape_within_the_hour_is_charged_as_what_it_was_each_time() -> 
 def test_the_newest_version_counts_once_its_time_has_come_even_if_an_older_one_was_planned() -> None:
     books = [book(1, DAY + 2 * HOUR, gpus={"H100": 9}), book(2, DAY + HOUR, gpus={"H100": 3_600})]
     found = lines([interval(DAY, DAY + 4 * HOUR)], [], books, DAY, DAY + 4 * HOUR, DAY + 4 * HOUR)
-    assert [(line.price_book, line.amount_micros) for line in found] == [(None, 2_500_000), (2, 3_600), (2, 7_200)]
+    assert [(line.price_book, line.amount_micros) for line in found] == [(None, 2_500_000), (2, 10_800)]
 
 
 def test_prices_by_parts() -> None:

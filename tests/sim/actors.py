@@ -177,7 +177,7 @@ class Client:
     def next_request(self) -> Request:
         self.made += 1
         key = f"{self.name}-{self.made}"
-        verbs = (*VERBS, "extend", "extend", "extend") if self.leased else VERBS
+        verbs = (*VERBS, *(8 * ("extend",))) if self.leased else VERBS
         verb = self.rng.choice(verbs if self.known else ("launch",))
         if verb == "launch":
             request = Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)

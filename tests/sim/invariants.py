@@ -98,7 +98,9 @@ class Watch:
             expect((was, state) in LEGAL, f"I8: {id} went from {was} to {state}")
         if state == "unreachable" and was is not None:
             self.previous[id] = was
-        self.stops[id] += state == "stopped" and was != "unreachable"
+        if state == "stopped" and was == "active":
+            self.stops[id] += 1
+            expect(id in self.lease_over, f"lease: {id} was stopped, and its lease is not over")
         self.state[id] = state
 
     def _costs(self, event: Row) -> None:

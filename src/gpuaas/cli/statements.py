@@ -42,8 +42,14 @@ def show(session: Session, month: str, org: str | None, project: str | None) -> 
         if session.json:
             output.json(of_org)
         else:
+            slugs = {item.id: item.slug for item in client.projects.list()}
             rows = [
-                (item.project_id, money.amount(item.amount_micros), item.lines, _state(item))
+                (
+                    slugs.get(item.project_id, item.project_id),
+                    money.amount(item.amount_micros),
+                    item.lines,
+                    _state(item),
+                )
                 for item in of_org.projects
             ]
             output.table(

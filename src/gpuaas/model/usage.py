@@ -103,8 +103,7 @@ def _priced(
         return []
     made = []
     sign = -1 if correction else 1
-    for first, last, book in pieces(start, stop, books):
-        price, version = price_of(interval.shape, book)
+    for first, last, price, version in _at_one_price(interval.shape, start, stop, books):
         microseconds = (last - first) // MICROSECOND
         made.append(
             Line(
@@ -127,6 +126,19 @@ def _priced(
             )
         )
     return made
+
+
+def _at_one_price(
+    shape: Shape, start: datetime, stop: datetime, books: Sequence[PriceBook]
+) -> list[tuple[datetime, datetime, int, int | None]]:
+    """A book that says nothing about this shape divides nothing."""
+    found: list[tuple[datetime, datetime, int, int | None]] = []
+    for first, last, book in pieces(start, stop, books):
+        price, version = price_of(shape, book)
+        if found and found[-1][2:] == (price, version):
+            first = found.pop()[0]
+        found.append((first, last, price, version))
+    return found
 
 
 def total(found: Iterable[Line], key: str = "") -> Total:

@@ -152,6 +152,26 @@ def test_what_does_not_run_is_released_all_the_same(world: Leased) -> None:
     assert world.state(id) == "releasing"
 
 
+def test_what_comes_back_after_its_time_is_stopped_too(world: Leased) -> None:
+    """It was unreachable when its lease ended; the grace is counted from then."""
+    id = world.launch(max_duration_seconds=3600)
+    world.clock.advance(30)
+    lost_nodes.sweep(world.cluster.store)
+    for _ in range(65):
+        world.clock.advance(MINUTE)
+        sweep.sweep(world.cluster.store)
+    assert world.told()[-1][0] == "lease.ended"
+    session = world.agent.session
+    assert session is not None
+    world.agent.send(Heartbeat(99, session.epoch, world.agent.store_id or "", world.agent.revision))
+    lost_nodes.sweep(world.cluster.store)
+    assert world.state(id) == "active"
+    world.passes(2 * MINUTE)
+    assert world.state(id) == "stopped"
+    world.passes(30 * MINUTE)
+    assert world.state(id) == "released"
+
+
 @pytest.mark.parametrize("away", [timedelta(hours=1), timedelta(days=1), timedelta(days=40)])
 def test_nobody_skips_a_warning_because_time_was_away(world: Leased, away: timedelta) -> None:
     """Servers that were down, or that start with a clock that is a day ahead: at least ten minutes and the grace."""

@@ -25,15 +25,14 @@ def begin(
 
 def of(tx: Tx, items: Sequence[Allocation]) -> dict[str, tuple[Lease, Deadline | None]]:
     """For views: those that have one, by allocation."""
-    own = leases.leases(tx, [item.id for item in items])
-    decided = leases.policies(tx, sorted({item.project_id for item in items}))
+    terms = leases.of(tx, [item.id for item in items])
     found = {}
     for item in items:
-        lease, policy = own.get(item.id), decided.get(item.project_id)
-        if lease is not None or (policy is not None and policy.idle_seconds is not None):
+        if item.id in terms:
+            lease, policy = terms[item.id]
             known = lease or Lease(item.id)
-            over = item.state in ("releasing", "released")
-            found[item.id] = known, None if over or known.stage == STOPPED else deadline(item, known, policy)
+            over = item.state in ("releasing", "released") or known.stage == STOPPED
+            found[item.id] = known, None if over else deadline(item, known, policy)
     return found
 
 

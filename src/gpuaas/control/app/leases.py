@@ -48,7 +48,8 @@ def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation,
     end = deadline(allocation, lease, policy)
     if end is None and lease.max_seconds is None and lease.idle_seconds is None:
         raise conflict("no_lease", "It has no lease: it stays until it is released.", "There is nothing to extend.")
-    changes: dict[str, object] = {"extended_at": tx.now, "stage": None, "stage_at": None}
+    changes: dict[str, Any] = {"extended_at": tx.now, "stage": None, "stage_at": None}
+    ends_at = None
     if lease.max_seconds is not None or lease.ends_at is not None:
         own = deadline(allocation, Lease(allocation.id, lease.max_seconds, ends_at=lease.ends_at), None)
         ends_at = max(own.at if own else tx.now, tx.now) + timedelta(seconds=seconds)
@@ -59,7 +60,7 @@ def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation,
     operation = restart.start(tx, allocation, "resume") if allocation.state == "stopped" else None
     after = allocations.by_id(tx, allocation.id)
     assert after is not None
-    ends = {"ends_at": str(changes["ends_at"])} if "ends_at" in changes else {}
+    ends = {"ends_at": ends_at.isoformat()} if ends_at else {}
     about = {"org_id": after.org_id, "project_id": after.project_id, "kind": "allocation", "id": after.id}
     tx.audit("allocation.extend", **about, name=after.name, was=allocation.state, seconds=seconds, **ends)
     tx.emit("lease.extended", **about, name=after.name, seconds=seconds, **ends)

@@ -28,7 +28,7 @@ RECENT = timedelta(minutes=2)  # an older measurement says nothing about now
 def is_due(allocation: Allocation, lease: Lease, policy: LeasePolicy | None, now: datetime) -> bool:
     """Whether there is anything to do, from what was read without a lock."""
     if lease.stage == STOPPED:
-        return may_be_released(lease, now)
+        return allocation.state == "active" or may_be_released(lease, now)
     if _look_again(allocation, lease, policy, now):
         return True
     return next_stage(lease, deadline(allocation, lease, policy), now) != lease.stage
@@ -41,7 +41,7 @@ def step(tx: Tx, allocation_id: str) -> int:
         return 0
     lease, policy = leases.lease(tx, allocation.id), leases.policy(tx, allocation.project_id)
     if lease.stage == STOPPED:
-        return _release(tx, allocation) if may_be_released(lease, tx.now) else 0
+        return _over(tx, allocation, lease)
     if _look_again(allocation, lease, policy, tx.now):
         percent = policy.idle_gpu_percent if policy else IDLE_GPU_PERCENT
         after = lease.looked_at or allocation.active_at or tx.now
@@ -72,16 +72,22 @@ def _stop(tx: Tx, allocation: Allocation, end: Deadline) -> int:
     if allocation.state == "restarting":
         return 0
     leases.set_lease(tx, allocation.id, stage=STOPPED, stage_at=tx.now)
+    _emit(tx, "lease.ended", allocation, reason=end.reason, released_at=(tx.now + GRACE).isoformat())
     if allocation.state == "active":
         stop.start(tx, allocation)
-    _emit(tx, "lease.ended", allocation, reason=end.reason, released_at=(tx.now + GRACE).isoformat())
     return 1
 
 
-def _release(tx: Tx, allocation: Allocation) -> int:
-    release.start(tx, allocation)
-    _emit(tx, "lease.released", allocation)
-    return 1
+def _over(tx: Tx, allocation: Allocation, lease: Lease) -> int:
+    """The grace is counted from the end of the lease, whatever else happened to the machine since."""
+    if may_be_released(lease, tx.now):
+        _emit(tx, "lease.released", allocation)
+        release.start(tx, allocation)
+        return 1
+    if allocation.state == "active":  # it had failed, or was unreachable, when its time came
+        stop.start(tx, allocation)
+        return 1
+    return 0
 
 
 def _warn(tx: Tx, allocation: Allocation, end: Deadline) -> None:

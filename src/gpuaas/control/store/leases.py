@@ -1,14 +1,14 @@
 """Leases of machines, and the policies of their projects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Float, Select, and_, exists, func, select
+from sqlalchemy import ColumnElement, Float, FromClause, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import build, columns, one
+from gpuaas.control.store.rows import columns, one
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lease import Lease, LeasePolicy
@@ -33,18 +33,9 @@ def lease(tx: Tx, allocation_id: str) -> Lease:
     return one(tx.conn, statement, Lease) or Lease(allocation_id)
 
 
-def leases(tx: Tx, allocation_ids: Sequence[str]) -> dict[str, Lease]:
-    statement = select(*columns(t.leases, Lease)).where(t.leases.c.allocation_id.in_(allocation_ids))
-    return {row.allocation_id: build(Lease, row) for row in tx.conn.execute(statement)}
-
-
 def policy(tx: Tx, project_id: str) -> LeasePolicy | None:
-    return policies(tx, [project_id]).get(project_id)
-
-
-def policies(tx: Tx, project_ids: Sequence[str]) -> dict[str, LeasePolicy]:
-    statement = select(*columns(t.lease_policies, LeasePolicy)).where(t.lease_policies.c.project_id.in_(project_ids))
-    return {row.project_id: build(LeasePolicy, row) for row in tx.conn.execute(statement)}
+    statement = select(*columns(t.lease_policies, LeasePolicy)).where(t.lease_policies.c.project_id == project_id)
+    return one(tx.conn, statement, LeasePolicy)
 
 
 def set_policy(tx: Tx, made: LeasePolicy) -> None:
@@ -55,21 +46,49 @@ def set_policy(tx: Tx, made: LeasePolicy) -> None:
 
 def held(tx: Tx) -> list[tuple[Allocation, Lease, LeasePolicy | None]]:
     """Every machine whose lease can end, by its own or by its project's policy."""
-    found = [build(Allocation, row) for row in tx.conn.execute(_held())]
-    own = leases(tx, [item.id for item in found])
-    decided = policies(tx, sorted({item.project_id for item in found}))
-    return [(item, own.get(item.id, Lease(item.id)), decided.get(item.project_id)) for item in found]
+    a = t.allocations.c
+    mine = columns(t.allocations, Allocation)
+    statement = select(*mine, *_terms()).select_from(_with_terms()).where(_has_terms())
+    found = []
+    for row in tx.conn.execute(statement.where(a.state.in_(HELD), a.active_at.is_not(None)).order_by(a.id)):
+        values = row._mapping
+        allocation = Allocation(**{column.name: values[column.name] for column in mine})
+        lease, policy = _read(values)
+        found.append((allocation, lease or Lease(allocation.id), policy))
+    return found
 
 
-def _held() -> Select[Any]:
+def of(tx: Tx, allocation_ids: Sequence[str]) -> dict[str, tuple[Lease | None, LeasePolicy | None]]:
+    """Those of these machines that have a lease, or whose project has a policy. One statement: every list asks."""
+    a = t.allocations.c
+    statement = select(a.id, *_terms()).select_from(_with_terms())
+    rows = tx.conn.execute(statement.where(a.id.in_(allocation_ids), _has_terms()))
+    return {row.id: _read(row._mapping) for row in rows}
+
+
+def _with_terms() -> FromClause:
     a, p = t.allocations.c, t.lease_policies.c
+    return t.allocations.outerjoin(t.leases, t.leases.c.allocation_id == a.id).outerjoin(
+        t.lease_policies, p.project_id == a.project_id
+    )
+
+
+def _has_terms() -> ColumnElement[bool]:
+    return t.leases.c.allocation_id.is_not(None) | t.lease_policies.c.idle_seconds.is_not(None)
+
+
+def _terms() -> list[ColumnElement[Any]]:
+    """Under names of their own: a lease and a policy both have `idle_seconds`."""
+    own = [column.label(f"lease_{column.name}") for column in columns(t.leases, Lease)]
+    return [*own, *(column.label(f"policy_{column.name}") for column in columns(t.lease_policies, LeasePolicy))]
+
+
+def _read(row: Mapping[Any, Any]) -> tuple[Lease | None, LeasePolicy | None]:
+    lease = {column.name: row[f"lease_{column.name}"] for column in columns(t.leases, Lease)}
+    policy = {column.name: row[f"policy_{column.name}"] for column in columns(t.lease_policies, LeasePolicy)}
     return (
-        select(*columns(t.allocations, Allocation))
-        .outerjoin(t.leases, t.leases.c.allocation_id == a.id)
-        .outerjoin(t.lease_policies, and_(p.project_id == a.project_id, p.idle_seconds.is_not(None)))
-        .where(a.state.in_(HELD), a.active_at.is_not(None))
-        .where(t.leases.c.allocation_id.is_not(None) | p.project_id.is_not(None))
-        .order_by(a.id)
+        Lease(**lease) if lease["allocation_id"] is not None else None,
+        LeasePolicy(**policy) if policy["project_id"] is not None else None,
     )
 
 
