@@ -16,8 +16,9 @@ from api.routes import Route, schema
 from api.world import Person, Place, World, key_line
 from control.fleet import Agent, join_token
 from gpuaas.control.app import keys, service_accounts
+from gpuaas.control.app.oidc import s256
 from gpuaas.control.app.sessions import hash_password
-from gpuaas.control.store import identity, invitations, tokens, webhooks
+from gpuaas.control.store import identity, invitations, oidc, tokens, webhooks
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import Ids, is_id
 
@@ -219,6 +220,20 @@ def _signup(world: World, place: Place | None, subject: str | None) -> dict[str,
     return {"secret": secret, "name": "New", "password": PASSWORD}
 
 
+def _code(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    verifier, state, code = "v" * 43, _ids.secret(), f"gpc_{_ids.secret()}"
+
+    def work(tx: Tx) -> None:
+        later = tx.now + timedelta(minutes=1)
+        oidc.begin(tx, state, "cookie", None, "c" * 16, s256(verifier), later)
+        attempt = oidc.take(tx, state, "cookie")
+        assert attempt is not None
+        oidc.succeed(tx, attempt.id, world.guest.id, code, later)
+
+    world.store.transact(work)
+    return {"code": code, "verifier": verifier}
+
+
 def _slot(world: World, place: Place | None, subject: str | None) -> str:
     return world.quarantine(subject or "")
 
@@ -306,6 +321,9 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "NewOrgInvitation": lambda world, *_: {"email": f"i{next(_numbers)}@example.org"},
     "AcceptInvitation": _accept,
     "Signup": _signup,
+    "OidcCode": _code,
+    "OidcDomains": lambda world, *_: {"domains": [f"d{next(_numbers)}.example.org"]},
+    "OidcGroups": lambda world, *_: {"groups": []},
     "OpenBreakGlass": lambda world, *_: {"org": world.own.project.org_id, "reason": "to see what happens"},
     "ProjectNetwork": lambda world, *_: {"open": True},
     "NewWebhook": lambda world, *_: {"name": f"w{next(_numbers)}", "url": "http://x.invalid/"},

@@ -51,7 +51,16 @@ def test_platform_roles_give_no_right_on_tenants_objects() -> None:
 
 def test_what_needs_no_token_is_this_and_nothing_else() -> None:
     public = {action for action, permission in PERMISSIONS.items() if permission.scope == "public"}
-    assert public == {"login", "invitation.signup", "node.join", "node.link", "node.stream", "health"}
+    assert public == {
+        "login",
+        "invitation.signup",
+        "oidc.login",
+        "oidc.token",
+        "node.join",
+        "node.link",
+        "node.stream",
+        "health",
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,17 +18,26 @@ from gpuaas.cli.session import Session
 @click.option("--email", metavar="ADDRESS", help="Asked for when left out.")
 @click.option("--password-stdin", is_flag=True, help="Read the password from stdin instead of asking.")
 @click.option("--token-stdin", is_flag=True, help="Sign in with an API token read from stdin, without a password.")
+@click.option("--oidc", is_flag=True, help="By single sign-on, in your browser.")
+@click.option("--no-browser", is_flag=True, help="With --oidc: in a browser elsewhere; you paste a code.")
 @click.pass_obj
-def login(session: Session, server: str | None, email: str | None, password_stdin: bool, token_stdin: bool) -> None:
+def login(
+    session: Session, server: str | None, email: str | None, password_stdin: bool, token_stdin: bool, oidc: bool,
+    no_browser: bool,
+) -> None:  # fmt: skip
     """Sign in to a server, and use it from now on."""
-    if password_stdin and token_stdin:
-        raise click.UsageError("Either a password or a token, not both.")
+    if sum((password_stdin, token_stdin, oidc)) > 1 or (no_browser and not oidc):
+        raise click.UsageError("Either a password, or a token, or --oidc (with --no-browser, if you like).")
     client = session.connect(server or session.server, None)
     _warn_in_the_clear(client.server)
     if token_stdin:
         secret = sys.stdin.readline().strip()
         if not secret:
             raise Invalid("There is no token on stdin.")
+    elif oidc:
+        from gpuaas.cli.oidc_login import log_in
+
+        secret = log_in(client, browser=not no_browser)
     else:
         email = email or click.prompt("Email", err=True)
         password = sys.stdin.readline().rstrip("\r\n") if password_stdin else click.prompt(

@@ -2,6 +2,7 @@
 
 import ipaddress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -37,6 +38,16 @@ def _network(text: str) -> str:
               help="Tries to log in from one address; 0 also lifts the pause after wrong passwords.")  # fmt: skip
 @click.option("--node-rate", type=click.FloatRange(0), default=200.0, show_default=True, envvar="GPUAAS_NODE_RATE",
               help="Links and dial-backs of nodes from one address.")  # fmt: skip
+@click.option("--public-url", envvar="GPUAAS_PUBLIC_URL", show_envvar=True, default="", metavar="URL",
+              help="Where browsers reach this server; for single sign-on.")  # fmt: skip
+@click.option("--oidc-issuer", envvar="GPUAAS_OIDC_ISSUER", show_envvar=True, default="", metavar="URL",
+              help="The identity provider for single sign-on.")  # fmt: skip
+@click.option("--oidc-client-id", envvar="GPUAAS_OIDC_CLIENT_ID", show_envvar=True, default="", metavar="ID")
+@click.option("--oidc-client-secret-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              envvar="GPUAAS_OIDC_CLIENT_SECRET_FILE", show_envvar=True,
+              help="Left out by a public client.")  # fmt: skip
+@click.option("--oidc-scopes", envvar="GPUAAS_OIDC_SCOPES", default="openid email profile", show_default=True)
+@click.option("--oidc-groups-claim", envvar="GPUAAS_OIDC_GROUPS_CLAIM", default="groups", show_default=True)
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
@@ -44,16 +55,28 @@ def _network(text: str) -> str:
 def server(
     host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
     metrics_token_file: Path | None, token_rate: float, address_rate: float, login_rate: float, node_rate: float,
-    state_dir: Path, log_level: str,
+    public_url: str, oidc_issuer: str, oidc_client_id: str, oidc_client_secret_file: Path | None, oidc_scopes: str,
+    oidc_groups_claim: str, state_dir: Path, log_level: str,
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
-    from gpuaas.control.config import Rates, ServerConfig
+    from gpuaas.control.config import Oidc, Rates, ServerConfig
     from gpuaas.control.main import run_server
 
     token = _token(metrics_token_file) if metrics_token_file else ""
     rates = Rates(token_rate, address_rate, login_rate, node_rate)
+    oidc = None
+    if oidc_issuer:
+        if not (oidc_client_id and public_url):
+            raise Invalid("Single sign-on needs --oidc-client-id and --public-url too.")
+        for url in (oidc_issuer, public_url):
+            _checked_url(url)
+        secret = _token(oidc_client_secret_file) if oidc_client_secret_file else ""
+        public = public_url.rstrip("/")
+        oidc = Oidc(oidc_issuer, oidc_client_id, public, secret, oidc_scopes, oidc_groups_claim)
     run_server(
-        ServerConfig(database_url, host, port, state_dir, log_level, advertise_url, webhook_networks, token, rates)
+        ServerConfig(
+            database_url, host, port, state_dir, log_level, advertise_url, webhook_networks, token, rates, oidc
+        )
     )
 
 
@@ -65,3 +88,10 @@ def _token(file: Path) -> str:
     if len(token) < 16:
         raise Invalid(f"{file} holds less than 16 characters.", "Make one: `openssl rand -hex 32`.")
     return token
+
+
+def _checked_url(url: str) -> None:
+    parts = urlsplit(url)
+    local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if parts.scheme != "https" and not (parts.scheme == "http" and local):
+        raise Invalid(f"{url} is not encrypted.", "Single sign-on needs https, except on this machine.")

@@ -19,6 +19,18 @@ NO_RATES = Rates(0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
+class Oidc:
+    """The one identity provider that this installation trusts, and how it knows us."""
+
+    issuer: str
+    client_id: str
+    public_url: str  # where browsers reach this server; the provider sends them back to {public_url}/oidc/callback
+    client_secret: str = field(default="", repr=False)  # empty: a public client
+    scopes: str = "openid email profile"
+    groups_claim: str = "groups"
+
+
+@dataclass(frozen=True)
 class ServerConfig:
     database_url: str | None  # None: the embedded PostgreSQL below state_dir
     host: str
@@ -29,3 +41,4 @@ class ServerConfig:
     webhook_networks: tuple[str, ...] = ()  # not public, but webhooks may point there
     metrics_token: str = field(default="", repr=False)  # opens /metrics, and nothing else
     rates: Rates = Rates()
+    oidc: Oidc | None = None

@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from litestar import Litestar
 
-from gpuaas.control.config import RATES, Rates, ServerConfig
+from gpuaas.control.config import RATES, Oidc, Rates, ServerConfig
 from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import clocks, migrate, stores
@@ -35,6 +35,7 @@ def run_server(config: ServerConfig) -> None:
         metrics_token=config.metrics_token,
         state_dir=config.state_dir,
         rates=config.rates,
+        oidc=config.oidc,
     )
     uvicorn.run(
         app,
@@ -59,6 +60,7 @@ def application(
     metrics_token: str = "",
     state_dir: Path = Path("/"),
     rates: Rates = RATES,
+    oidc: Oidc | None = None,
     **pool: Any,
 ) -> Litestar:
     """One replica over the database at `url`, whose schema must be current. `pool`: as `connect` takes it."""
@@ -90,4 +92,5 @@ def application(
         state_dir=state_dir,
         sweeps={sweep.name: sweep.every_seconds for sweep in loop.SWEEPS},
         rates=rates,
+        oidc=oidc,
     )

@@ -33,6 +33,7 @@ class EventType:
 _MOVED = {"name": TEXT, "was": OPTIONAL_TEXT, "state": TEXT, "version": NUMBER, "since": TEXT}
 _OPERATED = {"operation": TEXT, "allocation_id": TEXT, "message": TEXT}
 _SAID = {"name": TEXT}
+_INVITED = {"email": TEXT, "role": TEXT}
 _SESSION = {**_SAID, "session": TEXT, "user": TEXT, "reason": TEXT}
 
 EVENTS: dict[str, EventType] = {
@@ -55,8 +56,13 @@ EVENTS: dict[str, EventType] = {
     "project.quota": EventType(
         "A quota of the project was set or removed", "project", {"quota": TEXT, "most": OPTIONAL_NUMBER}
     ),
-    "member.set": EventType("Somebody got a role in the project", "user", {"role": TEXT}),
-    "member.remove": EventType("Somebody left the project", "user", {}),
+    "member.set": EventType("Somebody got a role in the project", "user", {"role": TEXT, "by": TEXT}),
+    "member.remove": EventType("Somebody left the project", "user", {"by": TEXT}),
+    "invitation.create": EventType("An address was invited into the project", "invitation", _INVITED),
+    "invitation.revoke": EventType("An invitation was revoked", "invitation", _INVITED),
+    "invitation.accept": EventType(
+        "Somebody accepted an invitation", "invitation", {**_INVITED, "user": TEXT, "new": FLAG, "token": TEXT}
+    ),
     "service_account.create": EventType(
         "An account for programs was made", "service_account", {"name": TEXT, "role": TEXT}
     ),

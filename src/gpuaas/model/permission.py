@@ -70,6 +70,7 @@ PERMISSIONS: dict[str, Permission] = {
     "org.read": _org(TENANT_MEMBER, TENANT_ADMIN),
     "org.break_glass": _org(TENANT_ADMIN),
     "org.invite": _org(TENANT_ADMIN),
+    "org.groups": _org(TENANT_ADMIN),
     "audit.read": _org(TENANT_ADMIN),
     "quota.write": _org(TENANT_ADMIN),
     "org_quota.read": _org(TENANT_MEMBER, TENANT_ADMIN),
@@ -91,6 +92,7 @@ PERMISSIONS: dict[str, Permission] = {
     "usage.correct": _platform(PLATFORM_ADMIN),
     "org.write": _platform(PLATFORM_ADMIN),
     "org_quota.write": OPERATORS,
+    "org.domains": _platform(PLATFORM_ADMIN),
     "user.write": _platform(PLATFORM_ADMIN),
     "user.read": OPERATORS,
     "break_glass.open": OPERATORS,
@@ -101,6 +103,8 @@ PERMISSIONS: dict[str, Permission] = {
     "platform.metrics": OPERATORS,
     "platform.doctor": OPERATORS,
     "login": PUBLIC,
+    "oidc.login": PUBLIC,
+    "oidc.token": PUBLIC,  # a one-time code and its verifier are the proof
     "invitation.signup": PUBLIC,  # the invitation's own secret is the proof
     "node.join": PUBLIC,
     "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own

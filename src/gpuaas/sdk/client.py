@@ -17,6 +17,7 @@ from gpuaas.sdk.resources.keys import Keys
 from gpuaas.sdk.resources.members import Members
 from gpuaas.sdk.resources.nodes import Nodes
 from gpuaas.sdk.resources.offers import Offers
+from gpuaas.sdk.resources.oidc import Oidc
 from gpuaas.sdk.resources.operations import ENDED, Operations
 from gpuaas.sdk.resources.orgs import Orgs
 from gpuaas.sdk.resources.prices import Prices
@@ -64,6 +65,7 @@ class Client:
         self.members = Members(api)
         self.nodes = Nodes(api)
         self.offers = Offers(api)
+        self.oidc = Oidc(api)
         self.operations = Operations(api)
         self.orgs = Orgs(api)
         self.prices = Prices(api)

@@ -100,12 +100,19 @@ def remove_member(tx: Tx, caller: Caller, project_name: str, user_name: str) -> 
     user = identity.user(tx, user_name)
     if user is not None and user.kind == SERVICE and user.project_id == project.id:
         raise conflict("service_account", f"{user.email} is a service account of this project.", "Delete it instead.")
-    if user is None or not identity.remove_member(tx, project.id, user.id):
+    if user is None or not leave(tx, project, user.id):
         raise not_found("member", user_name)
-    tx.wake(f"user:{user.id}")  # whoever follows something there is cut off now
-    if identity.org_role(tx, project.org_id, user.id) != TENANT_ADMIN:  # who still has every right there
-        machine_access.withdraw(tx, allocations.owned(tx, user.id, project.id), keys.keys(tx, user.id))
     _record(tx, "member.remove", project, user.id)
+
+
+def leave(tx: Tx, project: Project, user_id: str) -> bool:
+    """Out of a project, with what one has open there. False: was not in it."""
+    if not identity.remove_member(tx, project.id, user_id):
+        return False
+    tx.wake(f"user:{user_id}")  # whoever follows something there is cut off now
+    if identity.org_role(tx, project.org_id, user_id) != TENANT_ADMIN:  # who still has every right there
+        machine_access.withdraw(tx, allocations.owned(tx, user_id, project.id), keys.keys(tx, user_id))
+    return True
 
 
 def _record(tx: Tx, action: str, project: Project, user_id: str, **data: str) -> None:

@@ -19,7 +19,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpuaas import __version__
-from gpuaas.control.config import RATES, Rates
+from gpuaas.control.config import RATES, Oidc, Rates
 from gpuaas.control.http import (
     allocations,
     asyncapi,
@@ -46,6 +46,9 @@ from gpuaas.control.http import (
 from gpuaas.control.http.body import StrictRequest
 from gpuaas.control.http.limited import limited
 from gpuaas.control.http.limits import Limiter
+from gpuaas.control.http.oidc import routes as oidc_routes
+from gpuaas.control.http.oidc import settings as oidc_settings
+from gpuaas.control.http.oidc.provider import Provider
 from gpuaas.control.http.pace import Pace
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.http.streams import routes as streams
@@ -148,11 +151,12 @@ def build(
     state_dir: Path = Path("/"),
     sweeps: Mapping[str, float] | None = None,
     rates: Rates = RATES,
+    oidc: Oidc | None = None,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_machines += quotas.ROUTES
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
-    of_people += invitations.ROUTES
+    of_people += [*invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]
     out = [*history.ROUTES, *feeds.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
     routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES, *doctor.ROUTES]
@@ -161,6 +165,7 @@ def build(
             healthz,
             readyz,
             prometheus.scrape,
+            *oidc_routes.BROWSER_ROUTES,
             Router(PREFIX, route_handlers=[document, events_document, *routes, *sockets]),
         ],
         state=State(
@@ -172,6 +177,7 @@ def build(
                 "state_dir": state_dir,
                 "sweeps": sweeps or {},
                 "limiter": Limiter(store.clock, rates),
+                "oidc": Provider(oidc, store.clock) if oidc else None,
                 "pace": Pace(store.clock, off=not rates.login),
             }
         ),

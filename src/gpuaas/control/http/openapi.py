@@ -65,6 +65,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "NewOrgInvitation": {"email": "ada@example.org", "role": "tenant_member"},
     "AcceptInvitation": {"secret": "gpi_uL1xv7cXoN0T2bZk3q5d9g"},
     "Signup": {"secret": "gpi_uL1xv7cXoN0T2bZk3q5d9g", "name": "Ada", "password": "correct horse battery"},
+    "OidcCode": {"code": "gpc_uL1xv7cXoN0T2bZk3q5d9g", "verifier": "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"},
+    "OidcDomains": {"domains": ["example.org"]},
+    "OidcGroups": {"groups": [{"group": "ml-engineers", "project": "vision", "role": "editor"}]},
     "OpenBreakGlass": {"org": "acme", "reason": "INC-42: machine floods the network", "duration_seconds": 3600},
     "NewOffer": {
         "slug": "h100-1",

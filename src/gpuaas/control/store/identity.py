@@ -123,9 +123,11 @@ def members(tx: Tx, project_id: str) -> list[Member]:
     return many(tx.conn, statement, Member)
 
 
-def set_member(tx: Tx, project_id: str, user_id: str, role: str) -> None:
-    statement = upsert(t.memberships).values(project_id=project_id, user_id=user_id, role=role, created_at=tx.now)
-    tx.conn.execute(statement.on_conflict_do_update(index_elements=["project_id", "user_id"], set_={"role": role}))
+def set_member(tx: Tx, project_id: str, user_id: str, role: str, *, managed: bool = False) -> None:
+    """`managed`: the groups that the identity provider names gave it, and may take it away."""
+    given = {"role": role, "managed": managed}
+    statement = upsert(t.memberships).values(project_id=project_id, user_id=user_id, created_at=tx.now, **given)
+    tx.conn.execute(statement.on_conflict_do_update(index_elements=["project_id", "user_id"], set_=given))
 
 
 def remove_member(tx: Tx, project_id: str, user_id: str) -> bool:

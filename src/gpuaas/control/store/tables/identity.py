@@ -85,6 +85,8 @@ memberships = Table(
     Column("user_id", Text, ForeignKey("users.id"), primary_key=True, index=True),
     Column("role", Text, nullable=False),
     at("created_at"),
+    # Follows the groups that the identity provider names, and goes with them.
+    Column("managed", Boolean, nullable=False, server_default=text("false")),
     one_of("role", permission.PROJECT_ROLES),
 )
 
