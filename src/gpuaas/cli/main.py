@@ -3,7 +3,9 @@
 A command's module is imported when it is called. `--help`, `--version` and completion import none of them.
 """
 
+import os
 import sys
+import time
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -106,7 +108,8 @@ def cli() -> None:
 
 def run(arguments: list[str]) -> int:
     """One command line; returns the exit code."""
-    session = Session(json="--json" in arguments)
+    started = time.time()
+    session = Session(json="--json" in arguments, correlation_id=_traced())
     try:
         result: Any = cli.main(arguments, prog_name="gpuaas", standalone_mode=False, obj=session)
     except (click.Abort, KeyboardInterrupt):
@@ -115,7 +118,29 @@ def run(arguments: list[str]) -> int:
         return exits.report(error, json=session.json)
     finally:
         session.close()
+        _trace(session.correlation_id, arguments, started)
     return result if isinstance(result, int) else exits.OK
+
+
+def _traced() -> str:
+    """A correlation id for the whole command, where somebody collects traces."""
+    if not any(os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")):
+        return ""
+    from gpuaas.kit.ids import Ids
+
+    return Ids().new("cr")
+
+
+def _trace(correlation_id: str, arguments: list[str], started: float) -> None:
+    """The command as a span, by its name only: arguments may hold secrets. Servers and agents trace themselves."""
+    words = [word for word in arguments if word.replace("-", "").isalpha() and not word.startswith("-")]
+    if not correlation_id or not words or words[0] in ("server", "agent"):
+        return
+    from gpuaas.kit import traces
+
+    traces.setup("gpuaas-cli")
+    traces.record(f"gpuaas {words[0]}", correlation_id, started, time.time())
+    traces.shutdown()
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 @dataclass
 class Session:
     json: bool = False
+    correlation_id: str = ""  # of everything that one command asks of the server
     _config: Config | None = field(default=None, repr=False)
     _client: "Client | None" = field(default=None, repr=False)
     _opened: "list[Client]" = field(default_factory=list, repr=False)
@@ -63,7 +64,7 @@ class Session:
         """Closes with the session."""
         from gpuaas.sdk import Client
 
-        client = Client(server, token)
+        client = Client(server, token, correlation_id=self.correlation_id)
         self._opened.append(client)
         return client
 

@@ -19,13 +19,14 @@ from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
 from gpuaas.control.webhooks.address import networks
 from gpuaas.control.webhooks.dispatch import Dispatch
-from gpuaas.kit import log
+from gpuaas.kit import log, traces
 from gpuaas.wire.node import MAX_REPORT_BYTES
 
 
 def run_server(config: ServerConfig) -> None:
     """Blocks until it is told to stop."""
     log.setup(config.log_level)
+    traces.setup("gpuaas-server")
     url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()
     migrate.upgrade(url)
     app = application(
@@ -81,6 +82,7 @@ def application(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             store.engine.dispose()
+            await asyncio.to_thread(traces.shutdown)
 
     return build(
         store,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from gpuaas.kit import traces
 from gpuaas.node.board import Board, Target
 from gpuaas.node.host.interface import Host, boot_config
 from gpuaas.node.lanes import Lanes
@@ -51,7 +52,8 @@ def _lane(
         progress.started(step.name)
         if not board.moving(spec, progress):
             return _End()
-        outcome = attempt(partial(step.ensure, host, spec.id, body))
+        with traces.span(f"ensure {step.name}", spec.correlation_id, gpuaas__allocation=spec.id):
+            outcome = attempt(partial(step.ensure, host, spec.id, body))
         if isinstance(outcome, Exception):
             progress.failed(step.name, step.trouble, str(outcome))
             return _End(step, outcome)

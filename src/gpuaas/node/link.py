@@ -10,6 +10,7 @@ connection is of no more use and that the caller has to make another one.
 import logging
 from collections.abc import Callable
 
+from gpuaas.kit import traces
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
 from gpuaas.node.batch import batches
@@ -146,6 +147,7 @@ class Link:
             journal.store_id,
             journal.revision,
             inventory,
+            traces.enabled(),
         )
 
     def _welcome(self, welcome: wire.Welcome) -> list[FromAgent]:

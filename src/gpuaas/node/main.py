@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import gpuaas
+from gpuaas.kit import traces
 from gpuaas.kit.clock import Clock, SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
@@ -46,7 +47,11 @@ log = logging.getLogger(__name__)
 def run_agent(config: AgentConfig) -> None:
     """Blocks until SIGTERM or SIGINT."""
     share_memory_arenas()
-    asyncio.run(_until_signalled(config))
+    traces.setup("gpuaas-agent")
+    try:
+        asyncio.run(_until_signalled(config))
+    finally:
+        traces.shutdown()
 
 
 async def run(

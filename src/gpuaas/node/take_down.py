@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from gpuaas.kit import traces
 from gpuaas.kit.errors import HostError
 from gpuaas.node.board import Board
 from gpuaas.node.host.interface import Host
@@ -25,7 +26,8 @@ def take_down(host: Host, board: Board, spec: Spec, gpus: list[str], progress: P
             continue
         if not board.moving(spec, progress):
             return
-        outcome = attempt(partial(step.remove, host, spec.id, gpus))
+        with traces.span(f"remove {step.name}", spec.correlation_id, gpuaas__allocation=spec.id):
+            outcome = attempt(partial(step.remove, host, spec.id, gpus))
         if isinstance(outcome, Exception):
             errors[step.name] = outcome
             progress.failed(step.name, TROUBLE, str(outcome))

@@ -44,14 +44,22 @@ class Client:
     """
 
     def __init__(
-        self, server: str, token: str | None = None, *, timeout_seconds: float = 30.0, retry: Retry | None = None
+        self,
+        server: str,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        retry: Retry | None = None,
+        correlation_id: str = "",
     ) -> None:
+        """`correlation_id`: sent with every call, for logs and traces; the server makes one up for each otherwise."""
         self._transport = Transport(
             server,
             token,
             timeout_seconds=timeout_seconds,
             retry=retry or Retry(),
             user_agent=f"gpuaas/{__version__}",
+            correlation_id=correlation_id,
         )
         self._api = api = Api(self._transport)
         self.access = Access(api)

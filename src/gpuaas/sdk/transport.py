@@ -30,7 +30,14 @@ class Answer(NamedTuple):
 
 class Transport:
     def __init__(
-        self, server: str, token: str | None, *, timeout_seconds: float, retry: Retry, user_agent: str
+        self,
+        server: str,
+        token: str | None,
+        *,
+        timeout_seconds: float,
+        retry: Retry,
+        user_agent: str,
+        correlation_id: str = "",
     ) -> None:
         self.server = checked_address(server)
         self.retry = retry
@@ -38,7 +45,7 @@ class Transport:
         parts = urlsplit(self.server)
         self._http = httpx.Client(
             base_url=self.server,
-            headers={"User-Agent": user_agent, "Accept": "application/json"},
+            headers={"User-Agent": user_agent, "Accept": "application/json", **_correlated(correlation_id)},
             timeout=httpx.Timeout(timeout_seconds, connect=min(timeout_seconds, 10.0)),
             # Certificates take 0.2 s to load, and the machine's own are the ones that curl and apt trust.
             verify=ssl.create_default_context() if parts.scheme == "https" else False,
@@ -118,6 +125,10 @@ class Transport:
 
     def _lost(self, error: Exception) -> Unreachable:
         return Unreachable(self.server, str(error) or type(error).__name__)
+
+
+def _correlated(correlation_id: str) -> dict[str, str]:
+    return {"X-Correlation-ID": correlation_id} if correlation_id else {}
 
 
 def checked_address(server: str) -> str:

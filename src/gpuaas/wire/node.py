@@ -86,7 +86,7 @@ class AllocationBody(Part, frozen=True):
     stopped: bool = False  # it is kept, and does not run
 
 
-class Spec(Part, frozen=True):
+class Spec(Part, frozen=True, omit_defaults=True):
     """`body` is None exactly for a tombstone: the only thing that makes a node delete."""
 
     id: Id
@@ -94,6 +94,7 @@ class Spec(Part, frozen=True):
     generation: Count
     revision: Count
     body: AllocationBody | None
+    correlation_id: Annotated[str, Meta(max_length=64)] = ""  # only for agents that want it: older ones refuse it
 
 
 # --- what a node says -------------------------------------------------------------------------------------------
@@ -243,6 +244,7 @@ class Hello(Frame, frozen=True, tag="hello"):
     store_id: Id | None
     revision: Count
     inventory: Inventory
+    traces: bool = False
 
 
 class Holdings(Frame, frozen=True, tag="holdings"):

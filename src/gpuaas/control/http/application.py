@@ -55,6 +55,7 @@ from gpuaas.control.http.streams import routes as streams
 from gpuaas.control.store import migrate
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes
+from gpuaas.kit import traces
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.log import bound
 from gpuaas.model.permission import PERMISSIONS
@@ -114,6 +115,7 @@ def correlated(app: ASGIApp) -> ASGIApp:
                 log.info("request", extra={"fields": _line(scope, message["status"], took)})
                 labels = {"class": _class(scope), "status": f"{message['status'] // 100}xx"}
                 store.meters.observe("api_request_seconds", took, **labels)
+                _trace(scope, message["status"], took, correlation_id)
                 headers = [*message.get("headers", []), (b"x-correlation-id", correlation_id.encode())]
                 message["headers"] = headers + [h for h in SECURITY_HEADERS if h[0] not in dict(headers)]
             await send(message)
@@ -122,6 +124,21 @@ def correlated(app: ASGIApp) -> ASGIApp:
             await app(scope, receive, sending)
 
     return handler
+
+
+def _trace(scope: Scope, status: int, took: float, correlation_id: str) -> None:
+    if not traces.enabled():
+        return
+    handler: Any = scope.get("route_handler")
+    route = str(scope.get("path_template") or "") if handler is not None else ""
+    name = f"{scope.get('method')} {route or 'no route'}"
+    ended = time.time()
+    failed = f"status {status}" if status >= 500 else ""
+    method = str(scope.get("method"))
+    traces.record(
+        name, correlation_id, ended - took, ended, failed=failed,
+        http__request__method=method, http__route=route, http__response__status_code=status,
+    )  # fmt: skip
 
 
 def _class(scope: Scope) -> str:

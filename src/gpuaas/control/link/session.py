@@ -12,7 +12,7 @@ from gpuaas.control.app.nodes import signed_by
 from gpuaas.control.link import inventory, logins, samples
 from gpuaas.control.operations import drift
 from gpuaas.control.operations.observe import observe
-from gpuaas.control.store import allocations, events, nodes, specs, stores
+from gpuaas.control.store import allocations, events, nodes, operations, specs, stores
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Node
 from gpuaas.wire.node import (
@@ -45,6 +45,7 @@ class Session:
     node_id: str
     epoch: int
     journal: str
+    traces: bool = False  # it wants to know under which correlation id something was asked for
 
 
 def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
@@ -67,7 +68,8 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
     inventory.reconcile(tx, node, hello.inventory)
     synced = hello.store_id == store_id and node.synced_store_id == store_id
     _heard(tx, node, synced)
-    return Session(node.id, epoch, hello.journal_incarnation), Welcome(store_id, epoch, synced, LEASE_SECONDS)
+    session = Session(node.id, epoch, hello.journal_incarnation, hello.traces)
+    return session, Welcome(store_id, epoch, synced, LEASE_SECONDS)
 
 
 def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heartbeat) -> list[FromServer]:
@@ -102,6 +104,9 @@ def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     batch: list[Spec] = []
     size = 0
     found = specs.since(tx, node.id, since, SPECS_PER_FRAME)
+    if session.traces:
+        asked = operations.correlation_ids(tx, [spec.id for spec in found])
+        found = [msgspec.structs.replace(spec, correlation_id=asked.get(spec.id, "")) for spec in found]
     for spec in found:
         size += len(msgspec.json.encode(spec))
         if batch and size > MAX_SPEC_BYTES:

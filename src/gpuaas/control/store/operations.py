@@ -69,6 +69,14 @@ def open_(tx: Tx, allocation_id: str, facet: str) -> Operation | None:
     return one(tx.conn, statement, Operation)
 
 
+def correlation_ids(tx: Tx, allocation_ids: list[str]) -> dict[str, str]:
+    """By machine: under which id the newest of its open changes was asked for."""
+    c = t.operations.c
+    open_ = c.allocation_id.in_(allocation_ids) & (c.state == "running") & c.correlation_id.is_not(None)
+    rows = tx.conn.execute(select(c.allocation_id, c.correlation_id).where(open_).order_by(c.created_at))
+    return {row.allocation_id: row.correlation_id for row in rows}
+
+
 def running(tx: Tx, allocation_id: str) -> list[Operation]:
     """What is open on any facet, oldest first."""
     statement = _select().where(t.operations.c.allocation_id == allocation_id, t.operations.c.state == "running")
@@ -155,6 +163,14 @@ def _tell(tx: Tx, operation: Operation, type: str, message: str = "") -> None:
 
 def _measure(tx: Tx, operation: Operation, becomes: str, phases: Phases) -> None:
     tx.measure("operations_total", 1, kind=operation.kind, state=becomes)
+    about = {"gpuaas__operation": operation.id, "gpuaas__allocation": operation.allocation_id, "gpuaas__state": becomes}
+    begun, ended = operation.created_at.timestamp(), tx.now.timestamp()
+    tx.trace(f"operation {operation.kind}", operation.correlation_id, begun, ended, **about)
+    for phase in phases:
+        if phase["started_at"] is not None and phase["finished_at"] is not None:
+            tx.trace(
+                f"phase {phase['name']}", operation.correlation_id, phase["started_at"], phase["finished_at"], **about
+            )
     if operation.kind != "launch" or becomes != "succeeded":
         return
     tx.measure("launch_seconds", (tx.now - operation.created_at).total_seconds())

@@ -23,6 +23,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuaas import __version__
 from gpuaas.control.store.meters import METERS
+from gpuaas.kit import traces
 from gpuaas.kit.clock import Clock, SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
@@ -51,6 +52,7 @@ class Tx:
     topics: set[str] = field(default_factory=set)
     break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
     _measured: list[tuple[str, float, dict[str, str]]] = field(default_factory=list)
+    _traced: list[tuple[str, str | None, float, float, dict[str, Any]]] = field(default_factory=list)
     _events: list[dict[str, Any]] = field(default_factory=list)
     _audit: list[dict[str, Any]] = field(default_factory=list)
     _last: dict[str, "Callable[[Tx], None]"] = field(default_factory=dict)
@@ -112,6 +114,11 @@ class Tx:
         """For store/meters.py, once it is committed: what is rolled back did not happen."""
         self._measured.append((name, value, labels))
 
+    def trace(self, name: str, correlation_id: str | None, started: float, ended: float, **said: str | int) -> None:
+        """For whoever collects traces, once it is committed."""
+        if traces.enabled():
+            self._traced.append((name, correlation_id, started, ended, said))
+
     def expect_one_audit_entry(self) -> None:
         """A mutation that leaves none (or several) does not commit."""
         if len(self._audit) != 1:
@@ -152,6 +159,8 @@ class Tx:
         for name, value, labels in self._measured:
             tell = meters.observe if meters.families[name].kind == HISTOGRAM else meters.add
             tell(name, value, **labels)
+        for traced, correlation_id, started, ended, said in self._traced:
+            traces.record(traced, correlation_id, started, ended, **said)
 
     def tell_log(self) -> None:
         """What was committed, with the ids that an incident is explained with."""
