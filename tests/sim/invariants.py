@@ -296,6 +296,7 @@ class Watch:
         held = {
             row["slot_id"] for row in cursor.execute("SELECT slot_id FROM claims WHERE state <> 'freed'").fetchall()
         }
+        drained = {row["target_id"] for row in cursor.execute("SELECT target_id FROM drains").fetchall()}
         there: dict[str, list[Row]] = defaultdict(list)
         for slot in cursor.execute("SELECT * FROM slots WHERE state <> 'retired'").fetchall():
             there[slot["node_id"]].append(slot)
@@ -307,12 +308,15 @@ class Watch:
         for (node_id, model), row in counted.items():
             node, slots = nodes[node_id], there[node_id]
             groups: dict[int, int] = defaultdict(int)
-            free = [s for s in slots if s["state"] == "approved" and s["id"] not in held and s["gpu_model"] == model]
+            free = [s for s in slots if s["state"] == "approved" and s["id"] not in held | drained]
+            free = [s for s in free if s["gpu_model"] == model]
             for slot in free:
                 groups[slot["numa"]] += len(slot["gpus"])
             truth = {
                 "pool": node["org_id"] or "",
-                "open": node["state"] == "ready" and bool((node["inventory"] or {}).get("ready")),
+                "open": node["state"] == "ready"
+                and bool((node["inventory"] or {}).get("ready"))
+                and node_id not in drained,
                 "slots": len(slots),
                 "free_slots": len(free),
                 "free_gpus": sum(groups.values()),

@@ -62,6 +62,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
     },
     "Operators": {
         "node": Lazy("nodes:node", "The fleet: nodes and their slots."),
+        "slot": Lazy("slots:slot", "The parts of nodes that are given out."),
         "oidc": Lazy("oidc:oidc", "Single sign-on of an organisation."),
         "break-glass": Lazy("break_glass:break_glass", "Operators at tenants' objects: why, and until when."),
         "user": Lazy("users:user", "Users: make, disable, enable."),

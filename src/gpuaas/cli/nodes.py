@@ -11,7 +11,7 @@ from gpuaas.cli.session import Session
 from gpuaas.cli.units import duration
 
 if TYPE_CHECKING:
-    from gpuaas.sdk.types import NodeView
+    from gpuaas.sdk.types import DrainView, NodeView, SlotView
 
 
 @click.group(cls=Group)
@@ -49,7 +49,7 @@ def ls(session: Session) -> None:
 def _row(item: "NodeView") -> tuple[object, ...]:
     used = sum(1 for slot in item.slots if slot.allocation_id)
     approved = sum(1 for slot in item.slots if slot.state == "approved")
-    ready = "yes" if item.ready else item.reason or "no"
+    ready = "drained" if item.drain else "yes" if item.ready else item.reason or "no"
     slots = f"{used} of {approved} used" if item.slots else ""
     return item.name, item.state, ready, item.gpus, slots, item.address, output.age(item.last_seen_at)
 
@@ -59,7 +59,7 @@ def _row(item: "NodeView") -> tuple[object, ...]:
 @click.pass_obj
 def show(session: Session, name: str) -> None:
     """Show one node with its slots."""
-    _show(session, session.client().nodes.show(name))
+    show_node(session, session.client().nodes.show(name))
 
 
 @node.command()
@@ -68,7 +68,7 @@ def show(session: Session, name: str) -> None:
 @click.pass_obj
 def approve(session: Session, name: str, slots: tuple[str, ...]) -> None:
     """Approve slots of a node, by default all that it proposes. Only approved slots are given out."""
-    _show(session, session.client().nodes.approve(name, slots))
+    show_node(session, session.client().nodes.approve(name, slots))
 
 
 @node.command("return")
@@ -77,10 +77,49 @@ def approve(session: Session, name: str, slots: tuple[str, ...]) -> None:
 @click.pass_obj
 def return_slot(session: Session, name: str, slot: str) -> None:
     """Give a quarantined slot back to placement, after you have looked at it."""
-    _show(session, session.client().nodes.return_slot(name, slot))
+    show_node(session, session.client().nodes.return_slot(name, slot))
 
 
-def _show(session: Session, item: "NodeView") -> None:
+@node.command()
+@click.argument("name", metavar="NODE")
+@click.option("--reason", "-r", required=True, help="Told to everybody who has a machine there.")
+@click.option("--deadline", type=duration, help="Release what is still there after this time, like 2h.")
+@click.pass_obj
+def drain(session: Session, name: str, reason: str, deadline: int | None) -> None:
+    """Place nothing new on a node, and tell who is there."""
+    show_node(session, session.client().nodes.drain(name, reason, deadline_seconds=deadline))
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@click.pass_obj
+def undrain(session: Session, name: str) -> None:
+    """Use a drained node again."""
+    show_node(session, session.client().nodes.undrain(name))
+
+
+@node.command()
+@click.argument("name", metavar="NODE")
+@click.argument("org", required=False)
+@click.pass_obj
+def pool(session: Session, name: str, org: str | None) -> None:
+    """Give a node to one organisation only; without ORG to everybody."""
+    show_node(session, session.client().nodes.set_pool(name, org))
+
+
+def _slot_row(s: "SlotView") -> tuple[object, ...]:
+    why = s.reason or drained(s.drain)
+    return s.name, s.state, s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), s.allocation_id, why
+
+
+def drained(drain: "DrainView | None") -> str:
+    if drain is None:
+        return ""
+    until = f", released at {output.moment(drain.deadline)}" if drain.deadline else ""
+    return f"{drain.reason}{until}"
+
+
+def show_node(session: Session, item: "NodeView") -> None:
     if session.json:
         return output.json(item)
     output.fields(
@@ -88,6 +127,7 @@ def _show(session: Session, item: "NodeView") -> None:
             ("name", item.name),
             ("id", item.id),
             ("state", item.state),
+            ("drained", drained(item.drain)),
             ("ready", "yes" if item.ready else item.reason or "no"),
             ("address", item.address),
             ("gpus", item.gpus),
@@ -98,8 +138,5 @@ def _show(session: Session, item: "NodeView") -> None:
         ]
     )
     output.echo()
-    rows = [
-        (s.name, s.state, s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), s.allocation_id, s.reason)
-        for s in item.slots
-    ]
+    rows = [_slot_row(slot) for slot in item.slots]
     return output.table(("SLOT", "STATE", "MODEL", "GPUS", "CPUS", "MEMORY", "MACHINE", "REASON"), rows)

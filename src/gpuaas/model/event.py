@@ -53,6 +53,14 @@ EVENTS: dict[str, EventType] = {
     "project.network": EventType(
         "The machines of the project may talk to each other, or not", "project", {"open": FLAG}
     ),
+    "drain.started": EventType(
+        "The node under a machine, or a part of it, gets nothing new; at `deadline` the machine is released",
+        "allocation",
+        {**_SAID, "reason": TEXT, "deadline": OPTIONAL_TEXT},
+    ),
+    "drain.released": EventType(
+        "A machine was released, because its node was drained", "allocation", {**_SAID, "reason": TEXT}
+    ),
     "project.quota": EventType(
         "A quota of the project was set or removed", "project", {"quota": TEXT, "most": OPTIONAL_NUMBER}
     ),

@@ -137,7 +137,7 @@ SLOT = Lifecycle(
     "slot",
     initial="proposed",
     ends=frozenset({"retired"}),
-    actions=frozenset({"approve", "return"}),
+    actions=frozenset({"approve", "quarantine", "return"}),
     rows=(
         Row("proposed", "approve", "approved", "an operator vouches for it"),
         Row("proposed", "retire", "retired", "the node no longer has it"),

@@ -17,10 +17,11 @@ class SlotView:
     numa: int
     state: str
     claimed: bool
+    drained: bool = False
 
     @property
     def free(self) -> bool:
-        return self.state == "approved" and not self.claimed
+        return self.state == "approved" and not self.claimed and not self.drained
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class NodeView:
     ready: bool  # its doctor passed
     reason: str
     slots: tuple[SlotView, ...]
+    drained: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gpuaas.control.app import access
-from gpuaas.control.store import identity, nodes, slots
+from gpuaas.control.store import drains, identity, nodes, slots
+from gpuaas.control.store.drains import Drain
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, not_found
 from gpuaas.model.identity import Caller
 from gpuaas.model.lifecycle import SLOT
 from gpuaas.model.node import Node, Slot
+
+Shown = tuple[Node, list[Slot], dict[str, str], list[Drain]]
 
 
 def create_join_token(
@@ -25,7 +28,7 @@ def create_join_token(
     made = nodes.insert_join_token(
         tx, caller.user_id, org.id if org else None, approve_slots, timedelta(seconds=lifetime_seconds)
     )
-    _record(tx, "node.join_token", "join_token", made[0], org=org.id if org else None, approve_slots=approve_slots)
+    record(tx, "node.join_token", "join_token", made[0], org=org.id if org else None, approve_slots=approve_slots)
     return made
 
 
@@ -51,7 +54,7 @@ def join(tx: Tx, token: str, name: str, public_key: str, signature: str) -> Node
     except Taken as error:
         raise conflict("name_taken", f"There is a node {name!r} already.", "Choose another name.") from error
     tx.actor = created_by
-    _record(tx, "node.join", "node", node.id, name=name)
+    record(tx, "node.join", "node", node.id, name=name)
     return node
 
 
@@ -68,16 +71,16 @@ def list_nodes(tx: Tx, caller: Caller) -> list[Node]:
     return nodes.nodes(tx)
 
 
-def show_node(tx: Tx, caller: Caller, name: str) -> tuple[Node, list[Slot], dict[str, str]]:
+def show_node(tx: Tx, caller: Caller, name: str) -> Shown:
     """With its slots, and which allocation holds which."""
     access.on_platform(tx, caller, "node.read")
     node = nodes.node(tx, name)
     if node is None or node.state == "removed":
         raise not_found("node", name)
-    return node, slots.slots(tx, node.id), slots.holders(tx, node.id)
+    return _shown(tx, node)
 
 
-def approve(tx: Tx, caller: Caller, name: str, wanted: list[str]) -> tuple[Node, list[Slot], dict[str, str]]:
+def approve(tx: Tx, caller: Caller, name: str, wanted: list[str]) -> Shown:
     """Approve the named slots, or every proposed one. Only approved slots are ever given out."""
     access.on_platform(tx, caller, "node.write")
     node = nodes.node(tx, name)
@@ -98,11 +101,11 @@ def approve(tx: Tx, caller: Caller, name: str, wanted: list[str]) -> tuple[Node,
             raise _unwell(slot, trouble)
         elif wanted and slot.state != "approved":
             raise conflict("not_in_this_state", f"The slot {slot.name} is {slot.state}.", "Return it first.")
-    _record(tx, "node.approve", "node", node.id, slots=approved)
-    return node, slots.slots(tx, node.id), slots.holders(tx, node.id)
+    record(tx, "node.approve", "node", node.id, slots=approved)
+    return _shown(tx, node)
 
 
-def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> tuple[Node, list[Slot], dict[str, str]]:
+def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> Shown:
     """An operator looked at a quarantined slot and gives it back to placement."""
     access.on_platform(tx, caller, "node.write")
     node = nodes.node(tx, name)
@@ -114,8 +117,15 @@ def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> tuple[Node
     if trouble := _trouble(node, found[0]):
         raise _unwell(found[0], trouble)
     slots.move(tx, found[0], "return")
-    _record(tx, "slot.return", "slot", found[0].id, node=node.id)
-    return node, slots.slots(tx, node.id), slots.holders(tx, node.id)
+    record(tx, "slot.return", "slot", found[0].id, node=node.id)
+    return _shown(tx, node)
+
+
+def _shown(tx: Tx, node: Node) -> Shown:
+    """With its slots, which allocation holds which, and what is drained."""
+    current = nodes.node(tx, node.id)
+    assert current is not None
+    return current, slots.slots(tx, node.id), slots.holders(tx, node.id), drains.on_node(tx, node.id)
 
 
 def _trouble(node: Node, slot: Slot) -> str:
@@ -132,5 +142,5 @@ def _unwell(slot: Slot, trouble: str) -> Problem:
     )
 
 
-def _record(tx: Tx, action: str, kind: str, id: str, **data: Any) -> None:
+def record(tx: Tx, action: str, kind: str, id: str, **data: Any) -> None:
     tx.audit(action, org_id=identity.platform_org_id(tx), kind=kind, id=id, **data)

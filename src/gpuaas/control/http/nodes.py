@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from litestar import Response, get, post
+from litestar import Response, get, post, put
 
-from gpuaas.control.app import nodes
+from gpuaas.control.app import nodes, slots
 from gpuaas.control.http import views
 from gpuaas.control.http.endpoint import Req, Result, mutate, public, read
 from gpuaas.control.http.params import Name
@@ -70,4 +70,78 @@ def return_slot(request: Req, node: Name, slot: Name) -> Response[api.NodeView]:
     return mutate(request, lambda tx, caller: Result(views.node(*nodes.return_slot(tx, caller, node, slot))))
 
 
-ROUTES: list[Any] = [create_join_token, join, list_nodes, show_node, approve, return_slot]
+@post(
+    "/nodes/{node:str}/drain",
+    opt={"action": "node.write"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="Place nothing new on a node; who is there is told, and released at the deadline",
+)
+def drain(request: Req, node: Name, data: api.DrainRequest) -> Response[api.NodeView]:
+    def work(tx: Tx, caller: Caller) -> Result:
+        return Result(views.node(*slots.drain(tx, caller, node, None, data.reason, data.deadline_seconds)))
+
+    return mutate(request, work, data)
+
+
+@post(
+    "/nodes/{node:str}/undrain",
+    opt={"action": "node.write"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="Use a drained node again",
+)
+def undrain(request: Req, node: Name) -> Response[api.NodeView]:
+    return mutate(request, lambda tx, caller: Result(views.node(*slots.undrain(tx, caller, node, None))))
+
+
+@post(
+    "/nodes/{node:str}/slots/{slot:str}/drain",
+    opt={"action": "node.write"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="Place nothing new on a slot; who is there is told, and released at the deadline",
+)
+def drain_slot(request: Req, node: Name, slot: Name, data: api.DrainRequest) -> Response[api.NodeView]:
+    def work(tx: Tx, caller: Caller) -> Result:
+        return Result(views.node(*slots.drain(tx, caller, node, slot, data.reason, data.deadline_seconds)))
+
+    return mutate(request, work, data)
+
+
+@post(
+    "/nodes/{node:str}/slots/{slot:str}/undrain",
+    opt={"action": "node.write"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="Use a drained slot again",
+)
+def undrain_slot(request: Req, node: Name, slot: Name) -> Response[api.NodeView]:
+    return mutate(request, lambda tx, caller: Result(views.node(*slots.undrain(tx, caller, node, slot))))
+
+
+@post(
+    "/nodes/{node:str}/slots/{slot:str}/quarantine",
+    opt={"action": "node.write"},
+    status_code=200,
+    sync_to_thread=True,
+    summary="Set a slot aside until it is returned; whoever has it keeps it",
+)
+def quarantine_slot(request: Req, node: Name, slot: Name, data: api.Quarantine) -> Response[api.NodeView]:
+    return mutate(
+        request, lambda tx, caller: Result(views.node(*slots.quarantine(tx, caller, node, slot, data.reason))), data
+    )
+
+
+@put(
+    "/nodes/{node:str}/pool",
+    opt={"action": "node.write"},
+    sync_to_thread=True,
+    summary="Give a node to one tenant only, or to everybody; refused while others have machines on it",
+)
+def set_pool(request: Req, node: Name, data: api.Pool) -> Response[api.NodeView]:
+    return mutate(request, lambda tx, caller: Result(views.node(*slots.set_pool(tx, caller, node, data.tenant))), data)
+
+
+UNDER_HAND: list[Any] = [drain, undrain, drain_slot, undrain_slot, quarantine_slot, set_pool]
+ROUTES: list[Any] = [*UNDER_HAND, create_join_token, join, list_nodes, show_node, approve, return_slot]

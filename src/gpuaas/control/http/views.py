@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from gpuaas.control.store.drains import Drain
 from gpuaas.control.store.events import AuditEntry, Event
 from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.break_glass import BreakGlass
@@ -132,7 +133,11 @@ def offer(offer: Offer) -> api.OfferView:
     )
 
 
-def slot(slot: Slot, holder: str | None) -> api.SlotView:
+def drain(drain: Drain | None) -> api.DrainView | None:
+    return None if drain is None else api.DrainView(drain.reason, drain.created_at, drain.deadline)
+
+
+def slot(slot: Slot, holder: str | None, drained: Drain | None) -> api.SlotView:
     return api.SlotView(
         slot.id,
         slot.name,
@@ -144,11 +149,14 @@ def slot(slot: Slot, holder: str | None) -> api.SlotView:
         slot.reason,
         holder,
         list(SLOT.allowed(slot.state)),
+        slot.numa,
+        drain(drained),
     )
 
 
-def node(node: Node, slots: list[Slot], holders: dict[str, str]) -> api.NodeView:
+def node(node: Node, slots: list[Slot], holders: dict[str, str], drains: list[Drain]) -> api.NodeView:
     inventory = node.inventory or {}
+    drained = {item.target_id: item for item in drains}
     return api.NodeView(
         node.id,
         node.name,
@@ -161,7 +169,8 @@ def node(node: Node, slots: list[Slot], holders: dict[str, str]) -> api.NodeView
         len(inventory.get("gpus", [])),
         node.last_seen_at,
         node.created_at,
-        [slot(item, holders.get(item.id)) for item in slots],
+        [slot(item, holders.get(item.id), drained.get(item.id)) for item in slots],
+        drain(drained.get(node.id)),
     )
 
 

@@ -25,6 +25,14 @@ def not_healthy(node: NodeView, wanted: Wanted) -> Why | None:
     return None if node.ready else ("node_not_ready", "the machine is being prepared or checked")
 
 
+def being_drained(node: NodeView, wanted: Wanted) -> Why | None:
+    return ("node_drained", "the machine gets nothing new, because somebody will work on it") if node.drained else None
+
+
+def slot_drained(slot: SlotView, wanted: Wanted) -> Why | None:
+    return ("slot_drained", "a slot gets nothing new, because somebody will work on it") if slot.drained else None
+
+
 def not_approved(slot: SlotView, wanted: Wanted) -> Why | None:
     if slot.state == "quarantined":
         return "slot_quarantined", "a slot is out of service for inspection"
@@ -43,5 +51,5 @@ def in_use(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_in_use", "a slot is in use or being scrubbed") if slot.claimed else None
 
 
-NODE_FILTERS: tuple[NodeFilter, ...] = (other_tenants_pool, not_connected, not_healthy)
-SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use)
+NODE_FILTERS: tuple[NodeFilter, ...] = (other_tenants_pool, not_connected, not_healthy, being_drained)
+SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use, slot_drained)

@@ -159,6 +159,12 @@ def set_(tx: Tx, allocation: Allocation, **changes: Any) -> Allocation:
     return build(Allocation, row)
 
 
+def tenants_on(tx: Tx, node_id: str) -> set[str]:
+    """Whose machines are on a node, or have left something there."""
+    statement = "SELECT DISTINCT org_id FROM allocations WHERE node_id = %(id)s AND reaped_at IS NULL"
+    return {row[0] for row in tx.run(statement, {"id": node_id})}
+
+
 def key_ids(tx: Tx, allocation_id: str) -> list[str]:
     statement = select(t.allocations.c.key_ids).where(t.allocations.c.id == allocation_id)
     return list(tx.conn.execute(statement).scalar_one())

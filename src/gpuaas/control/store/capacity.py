@@ -46,17 +46,20 @@ _CLOSE_ALL = "UPDATE capacity SET open = false"
 _RECOUNT = """
     WITH free AS (
         SELECT s.gpu_model, s.numa,
-            count(*) FILTER (WHERE s.state = 'approved' AND c.id IS NULL) AS slots,
-            coalesce(sum(cardinality(s.gpus)) FILTER (WHERE s.state = 'approved' AND c.id IS NULL), 0) AS gpus,
+            count(*) FILTER (WHERE s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL) AS slots,
+            coalesce(sum(cardinality(s.gpus))
+                FILTER (WHERE s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL), 0) AS gpus,
             count(*) AS every
         FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
+            LEFT JOIN drains d ON d.slot_id = s.id
         WHERE s.node_id = %(node_id)s AND s.state <> 'retired' GROUP BY s.gpu_model, s.numa
     ), gone AS (
         DELETE FROM capacity WHERE node_id = %(node_id)s AND gpu_model NOT IN (SELECT gpu_model FROM free)
     )
     INSERT INTO capacity (node_id, gpu_model, pool, open, slots, free_slots, free_gpus, together)
     SELECT n.id, f.gpu_model, coalesce(n.org_id, ''),
-        n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false),
+        n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false)
+            AND NOT EXISTS (SELECT FROM drains d WHERE d.target_id = n.id),
         (SELECT sum(every) FROM free), sum(f.slots), sum(f.gpus), max(f.gpus)
     FROM nodes n, free f WHERE n.id = %(node_id)s GROUP BY n.id, f.gpu_model
     ON CONFLICT (node_id, gpu_model) DO UPDATE SET pool = excluded.pool, open = excluded.open, slots = excluded.slots,

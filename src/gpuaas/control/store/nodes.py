@@ -125,6 +125,13 @@ def set_inventory(tx: Tx, node_id: str, inventory: dict[str, Any]) -> None:
     capacity.changed(tx, node_id)
 
 
+def set_org(tx: Tx, node_id: str, org_id: str | None) -> None:
+    """Whose own pool it is in; None: everybody's."""
+    tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(org_id=org_id))
+    capacity.changed(tx, node_id)
+    tx.wake("placement")
+
+
 def seen(tx: Tx, node_id: str) -> None:
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(last_seen_at=tx.now))
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, exists, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import capacity
@@ -84,6 +84,10 @@ def move(tx: Tx, slot: Slot, event: str, reason: str = "") -> None:
     tx.wake("placement")
 
 
+def set_reason(tx: Tx, slot: Slot, reason: str) -> None:
+    tx.conn.execute(update(t.slots).where(t.slots.c.id == slot.id, t.slots.c.state == slot.state).values(reason=reason))
+
+
 def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
     """Live nodes with their slots, as placement sees them: all, or these."""
     inventory = t.nodes.c.inventory
@@ -94,20 +98,22 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
         t.nodes.c.state,
         inventory["ready"].as_boolean().label("ready"),
         inventory["reason"].as_string().label("reason"),
+        exists().where(t.drains.c.target_id == t.nodes.c.id).label("drained"),
     ).where(t.nodes.c.state != "removed")
     if node_ids is not None:
         statement = statement.where(t.nodes.c.id.in_(node_ids))
     found = tx.conn.execute(statement.order_by(t.nodes.c.id)).all()
     views = on_nodes(tx, None if node_ids is None else list(node_ids))
     return [
-        NodeView(n.id, n.name, n.org_id, n.state, bool(n.ready), n.reason or "", tuple(views.get(n.id, ())))
+        NodeView(n.id, n.name, n.org_id, n.state, bool(n.ready), n.reason or "", tuple(views.get(n.id, ())), n.drained)
         for n in found
     ]
 
 
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
-        EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')
+        EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed'),
+        EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id)
     FROM slots s WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
 _ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))

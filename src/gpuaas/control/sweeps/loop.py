@@ -10,6 +10,7 @@ from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes, wait
 from gpuaas.control.sweeps import (
     budgets,
+    drains,
     expired_break_glass,
     leases,
     lost_nodes,
@@ -34,6 +35,7 @@ SWEEPS = (
     Sweep("lost_nodes", lost_nodes.sweep, 2.0, "nodes"),
     Sweep("queue", queue.sweep, 5.0, "placement"),
     Sweep("expired_break_glass", expired_break_glass.sweep, 5.0, "never"),
+    Sweep("drains", drains.sweep, 15.0, "never"),
     Sweep("old_answers", old_answers.sweep, 600.0, "never"),
     Sweep("old_deliveries", old_deliveries.sweep, 600.0, "never"),
     Sweep("old_samples", old_samples.sweep, 60.0, "never"),

@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 
 from gpuaas.sdk.api import Api, path
-from gpuaas.wire.api import ApproveSlots, JoinToken, NewJoinToken, NodePage, NodeView
+from gpuaas.wire.api import (
+    ApproveSlots,
+    DrainRequest,
+    JoinToken,
+    NewJoinToken,
+    NodePage,
+    NodeView,
+    Pool,
+    Quarantine,
+)
 
 
 class Nodes:
@@ -28,6 +37,27 @@ class Nodes:
         """The named slots, or every proposed one."""
         return self._api.post(path("nodes", name, "approve"), ApproveSlots([*slots]), NodeView)
 
+    def drain(
+        self, name: str, reason: str, *, slot: str | None = None, deadline_seconds: int | None = None
+    ) -> NodeView:
+        """Nothing new is placed on the node, or on one slot of it; at the deadline what is left there is released."""
+        return self._api.post(_part(name, slot, "drain"), DrainRequest(reason, deadline_seconds), NodeView)
+
+    def undrain(self, name: str, *, slot: str | None = None) -> NodeView:
+        return self._api.post(_part(name, slot, "undrain"), None, NodeView)
+
+    def quarantine(self, name: str, slot: str, reason: str) -> NodeView:
+        """Sets a slot aside until it is returned; whoever has it keeps it."""
+        return self._api.post(_part(name, slot, "quarantine"), Quarantine(reason), NodeView)
+
+    def set_pool(self, name: str, org: str | None) -> NodeView:
+        """None: everybody's."""
+        return self._api.put(path("nodes", name, "pool"), Pool(org), NodeView)
+
     def return_slot(self, name: str, slot: str) -> NodeView:
         """Gives a quarantined slot back to placement."""
         return self._api.post(path("nodes", name, "slots", slot, "return"), None, NodeView)
+
+
+def _part(node: str, slot: str | None, verb: str) -> str:
+    return path("nodes", node, verb) if slot is None else path("nodes", node, "slots", slot, verb)

@@ -32,6 +32,29 @@ class Joined(Out, frozen=True):
     name: str
 
 
+class DrainRequest(In, frozen=True):
+    """Nothing new is placed. Who is there is told, and released at the deadline; without one they may stay."""
+
+    reason: Title
+    deadline_seconds: Annotated[int, Meta(ge=60, le=366 * 24 * 3600)] | None = None
+
+
+class DrainView(Out, frozen=True):
+    reason: str
+    since: datetime
+    deadline: datetime | None
+
+
+class Quarantine(In, frozen=True):
+    reason: Title
+
+
+class Pool(In, frozen=True):
+    """No `tenant`: everybody's."""
+
+    tenant: Ref | None = None
+
+
 class SlotView(Out, frozen=True):
     id: str
     name: str
@@ -43,6 +66,8 @@ class SlotView(Out, frozen=True):
     reason: str
     allocation_id: str | None
     allowed_actions: list[str]
+    numa: int = 0
+    drain: "DrainView | None" = None
 
 
 class NodeView(Out, frozen=True):
@@ -58,6 +83,7 @@ class NodeView(Out, frozen=True):
     last_seen_at: datetime | None
     created_at: datetime
     slots: list[SlotView]
+    drain: "DrainView | None" = None
 
 
 class ApproveSlots(In, frozen=True):

@@ -4,6 +4,7 @@ from gpuaas.control.store.tables.allocations import *
 from gpuaas.control.store.tables.base import *
 from gpuaas.control.store.tables.break_glass import *
 from gpuaas.control.store.tables.capacity import *
+from gpuaas.control.store.tables.drains import *
 from gpuaas.control.store.tables.history import *
 from gpuaas.control.store.tables.identity import *
 from gpuaas.control.store.tables.invitations import *

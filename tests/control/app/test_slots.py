@@ -1,0 +1,114 @@
+"""Slots and nodes under an operator's hands."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from control.cluster import Cluster
+from gpuaas.control.app import identity as people
+from gpuaas.control.app import slots
+from gpuaas.control.app.allocations import plan
+from gpuaas.control.store import identity
+from gpuaas.control.store.transaction import Tx
+from gpuaas.control.sweeps import drains
+from gpuaas.kit.clock import SystemClock
+from gpuaas.kit.errors import Problem
+
+
+class Later(SystemClock):
+    def __init__(self, **more: int) -> None:
+        self._more = timedelta(**more)
+
+    def now(self) -> datetime:
+        return super().now() + self._more
+
+
+def ask(cluster: Cluster, verb: Any, *more: Any) -> Any:
+    return cluster.store.transact(verb, cluster.caller, "node-1", *more)
+
+
+def reasons(cluster: Cluster) -> set[str]:
+    found = cluster.store.transact(plan, cluster.caller, "h100-1", None, 1)
+    return {reason.code for reason in found.reasons}
+
+
+def events(cluster: Cluster, type: str) -> list[Any]:
+    return [row.data for row in cluster.sql("SELECT data FROM events WHERE type = :type ORDER BY seq", type=type)]
+
+
+def test_a_drained_node_gets_nothing_new_and_its_users_are_told(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2)
+    id = cluster.launch("here")
+    agent.settle()
+    ask(cluster, slots.drain, None, "new fans", None)
+    assert events(cluster, "drain.started") == [{"name": "here", "reason": "new fans", "deadline": None}]
+    with pytest.raises(Problem, match="gets nothing new"):
+        cluster.launch("more")
+    assert reasons(cluster) == {"node_drained"}
+    assert drains.sweep(cluster.store) == 0
+    assert cluster.allocation(id).state == "active"
+    ask(cluster, slots.undrain, None)
+    cluster.launch("more")
+
+
+def test_at_the_deadline_what_is_there_is_released(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2)
+    id = cluster.launch("here")
+    agent.settle()
+    ask(cluster, slots.drain, None, "new fans", 3600)
+    assert drains.sweep(cluster.store) == 0
+    cluster.store.clock = Later(hours=2)
+    cluster.sql("UPDATE nodes SET last_seen_at = now() + interval '2 hours'")
+    assert drains.sweep(cluster.store) == 1
+    assert drains.sweep(cluster.store) == 0, "once"
+    agent.settle()
+    assert cluster.allocation(id).state == "released"
+    assert [said["reason"] for said in events(cluster, "drain.released")] == ["new fans"]
+
+
+def test_a_drained_slot_leaves_its_neighbours_alone(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2)
+    ask(cluster, slots.drain, "gpu-0", "a new GPU", None)
+    id = cluster.launch("m")
+    (slot,) = agent.pull()[0].body.slots  # type: ignore[union-attr]
+    assert slot.gpus == ["GPU-node-1-1"]
+    with pytest.raises(Problem):
+        cluster.launch("more")
+    assert reasons(cluster) == {"slot_in_use", "slot_drained"}
+    assert cluster.allocation(id).state == "provisioning"
+
+
+def test_a_slot_is_set_aside_with_a_reason_and_comes_back(cluster: Cluster) -> None:
+    cluster.agent(gpus=1)
+    _, found, _, _ = ask(cluster, slots.quarantine, "gpu-0", "it smells")
+    assert [(slot.state, slot.reason) for slot in found] == [("quarantined", "it smells")]
+    assert reasons(cluster) == {"slot_quarantined"}
+    _, found, _, _ = ask(cluster, slots.quarantine, "gpu-0", "it burns")
+    assert [slot.reason for slot in found] == ["it burns"]
+
+
+def test_a_node_becomes_a_tenants_own_only_when_nobody_else_is_on_it(cluster: Cluster) -> None:
+    """I21"""
+
+    def other_org(tx: Tx) -> str:
+        user = identity.user(tx, cluster.caller.user_id)
+        assert user is not None
+        return people.add_org(tx, "umbrella", "Umbrella", user).id
+
+    agent = cluster.agent(gpus=2)
+    id = cluster.launch("mine")
+    agent.settle()
+    cluster.store.transact(other_org)
+    with pytest.raises(Problem, match="other organisations have machines"):
+        ask(cluster, slots.set_pool, "umbrella")
+    ask(cluster, slots.set_pool, "home")
+    cluster.release(id)
+    with pytest.raises(Problem, match="other organisations have machines"):
+        ask(cluster, slots.set_pool, "umbrella")  # not scrubbed yet
+    agent.settle()
+    ask(cluster, slots.set_pool, "umbrella")
+    with pytest.raises(Problem, match="another tenant's pool"):
+        cluster.launch("more")
+    ask(cluster, slots.set_pool, None)
+    cluster.launch("more")
