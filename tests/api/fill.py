@@ -199,9 +199,11 @@ def _invitation(world: World, place: Place | None, subject: str | None) -> str:
     return _invite(world, place.project.org_id, None if is_id(subject or "", "og") else place.project.id, "x@y.org")[0]
 
 
-def _invite(world: World, org_id: str, project_id: str | None, email: str) -> tuple[str, str]:
+def _invite(
+    world: World, org_id: str, project_id: str | None, email: str, inviter: str | None = None
+) -> tuple[str, str]:
     def work(tx: Tx) -> tuple[str, str]:
-        by = identity.user(tx, "root@example.org")
+        by = identity.user(tx, inviter or "root@example.org")
         assert by is not None
         until = tx.now + timedelta(hours=1)
         role = "viewer" if project_id else "tenant_member"
@@ -212,7 +214,10 @@ def _invite(world: World, org_id: str, project_id: str | None, email: str) -> tu
 
 
 def _accept(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
-    return {"secret": _invite(world, world.home.org_id, world.home.id, f"{world.asking.name}@example.org")[1]}
+    """Into an org that they belong to already, if there is one: what they may do stays the same."""
+    org_id = next(iter(world.asking.orgs), world.home.org_id)
+    admins = (person.id for person in world.people.values() if person.orgs.get(org_id) == "tenant_admin")
+    return {"secret": _invite(world, org_id, None, f"{world.asking.name}@example.org", next(admins, None))[1]}
 
 
 def _signup(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:

@@ -112,8 +112,11 @@ def list_audit(session: Session, org: str | None, platform: bool, limit: int) ->
     found = deque(client.audit.list_platform() if platform else client.audit.list(org), maxlen=limit)
     if session.json:
         return output.json_page(found)
-    rows = [(item.seq, output.moment(item.at), item.actor, item.action, item.object_id) for item in found]
-    return output.table(("SEQ", "AT", "ACTOR", "ACTION", "OBJECT"), rows, empty="No entries.")
+    rows = [
+        (item.seq, output.moment(item.at), item.actor, item.action, item.object_id, item.data.get("break_glass"))
+        for item in found
+    ]
+    return output.table(("SEQ", "AT", "ACTOR", "ACTION", "OBJECT", "BREAK-GLASS"), rows, empty="No entries.")
 
 
 @audit.command("verify")

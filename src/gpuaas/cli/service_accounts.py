@@ -26,17 +26,9 @@ def ls(session: Session, project: str | None) -> None:
     if session.json:
         return output.json_page(found)
     rows = [
-        (
-            item.name,
-            item.role,
-            "disabled" if item.disabled_at else "",
-            item.address,
-            item.id,
-            output.age(item.created_at),
-        )
-        for item in found
+        (item.name, item.role, item.address, "disabled" if item.disabled_at else "enabled", item.id) for item in found
     ]
-    return output.table(("NAME", "ROLE", "", "SHOWN AS", "ID", "AGE"), rows, empty="No service accounts.")
+    return output.table(("NAME", "ROLE", "SHOWN AS", "STATE", "ID"), rows, empty="No service accounts.")
 
 
 @service_account.command()
@@ -50,7 +42,8 @@ def create(session: Session, name: str, role: str, project: str | None) -> None:
     if session.json:
         return output.json(made)
     output.echo(output.safe(f"Made {made.name} ({made.id}), {made.role}; it is shown as {made.address}."))
-    return output.note(f"Give it a token: `gpuaas service-account token create {made.name} ci --scope 'allocation.*'`.")
+    hint = f"gpuaas service-account token create {made.name} NAME --scope 'allocation.*'"
+    return output.note(f"Give it a token: `{hint}`.")
 
 
 @service_account.command()

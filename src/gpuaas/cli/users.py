@@ -41,10 +41,10 @@ def list_users(session: Session) -> None:
     if session.json:
         return output.json_page(found)
     rows = [
-        (item.email, item.name, item.kind, item.platform_role, "disabled" if item.disabled_at else "", item.id)
+        (item.email, item.name, item.kind, item.platform_role, "disabled" if item.disabled_at else "enabled", item.id)
         for item in found
     ]
-    return output.table(("EMAIL", "NAME", "KIND", "PLATFORM ROLE", "", "ID"), rows)
+    return output.table(("EMAIL", "NAME", "KIND", "PLATFORM ROLE", "STATE", "ID"), rows)
 
 
 @user.command()

@@ -19,12 +19,13 @@ from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
 from gpuaas.control.webhooks.address import networks
 from gpuaas.control.webhooks.dispatch import Dispatch
-from gpuaas.kit import log, traces
+from gpuaas.kit import log, memory, traces
 from gpuaas.wire.node import MAX_REPORT_BYTES
 
 
 def run_server(config: ServerConfig) -> None:
     """Blocks until it is told to stop."""
+    memory.give_back()
     log.setup(config.log_level)
     traces.setup("gpuaas-server")
     url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()

@@ -1,12 +1,12 @@
-"""Bringing a database to the schema of this version. Safe to run from several replicas at once."""
+"""Bringing a database to the schema of this version. Safe to run from several replicas at once.
+
+Alembic is imported when there is something to do: it takes 12 MB, and a second of the start.
+"""
 
 import logging
 from functools import cache
 from pathlib import Path
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, text
 
 log = logging.getLogger(__name__)
@@ -14,12 +14,6 @@ log = logging.getLogger(__name__)
 MIGRATIONS = Path(__file__).parent / "migrations"
 LOCK = 7_201_934  # one migration at a time per database
 OLDEST = 150000
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS))
-    return config
 
 
 def upgrade(url: str, to: str = "head") -> None:
@@ -33,25 +27,36 @@ def upgrade(url: str, to: str = "head") -> None:
             if is_ahead(conn):
                 log.warning("the database was migrated by a newer server; this one works with what it knows of it")
                 return
-            config = _config()
-            config.attributes["connection"] = conn
-            command.upgrade(config, to)
+            if to == "head" and _is_set_up(conn) and current(conn) == head():
+                return
+            _run(conn, to)
     finally:
         engine.dispose()
 
 
 @cache
 def head() -> str:
-    found = ScriptDirectory.from_config(_config()).get_current_head()
-    assert found is not None
-    return found
+    """The chain is linear and numbered without a gap, which `make check` sees to."""
+    return max(file.name[:4] for file in (MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+def _run(conn: Connection, to: str) -> None:
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.attributes["connection"] = conn
+    command.upgrade(config, to)
 
 
 def is_ahead(conn: Connection) -> bool:
     """Whether a newer server has migrated it. Migrations only add, so that older servers work on until they go."""
-    if conn.execute(text("SELECT to_regclass('alembic_version')")).scalar_one() is None:
-        return False
-    return (current(conn) or "") > head()
+    return _is_set_up(conn) and (current(conn) or "") > head()
+
+
+def _is_set_up(conn: Connection) -> bool:
+    return conn.execute(text("SELECT to_regclass('alembic_version')")).scalar_one() is not None
 
 
 def fits(conn: Connection) -> bool:
