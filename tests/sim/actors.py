@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from gpuaas.control.app.idempotency import once, request_hash
 from gpuaas.control.store import stores
 from gpuaas.control.store.idempotency import Answer
 from gpuaas.control.store.transaction import Store, Tx
-from gpuaas.kit.clock import VirtualClock
+from gpuaas.kit.clock import SteadyClock, VirtualClock
 from gpuaas.kit.ids import Ids
 from gpuaas.model.identity import Caller
 from gpuaas.node.host.fake import FakeDisk, FakeHost
@@ -33,10 +34,28 @@ from .network import Connection
 from .tasks import SimConnection, Tasks
 
 
+class Jumpy:
+    """The clock of one machine: whoever sets it moves its wall time, and never the seconds that pass."""
+
+    def __init__(self, true: VirtualClock) -> None:
+        self.true = true
+        self.off = timedelta()
+
+    def now(self) -> datetime:
+        return self.true.now() + self.off
+
+    def boottime(self) -> float:
+        return self.true.boottime()
+
+
 class SimStore(Store):
-    """A store whose wake-ups go to the world, which may lose them."""
+    """A store whose wake-ups go to the world, which may lose them. Its database has the world's time."""
 
     on_wake: Callable[[set[str]], None]
+    true: VirtualClock
+
+    def database_time(self) -> datetime:
+        return self.true.now()
 
     def _notify(self, conn: Any, topics: set[str]) -> None:
         self.on_wake(topics)
@@ -63,11 +82,14 @@ class Server:
         self.alive = False
         self.tasks = tasks
         self.pool = pool
+        self.clock = Jumpy(clock)
         self.store = SimStore(pool.engine, clock, ids)
+        self.store.true = clock
 
     def start(self, url: str, monitor: Any, on_wake: Callable[[set[str]], None]) -> None:
         self.pool.aim(url, self.tasks, monitor)
         self.store.on_wake = on_wake
+        self.store.clock = SteadyClock(self.store.database_time(), self.clock)
         self.store.since = self.store.clock.now()
         self.store.transact(stores.ensure)
         self.alive = True
@@ -89,7 +111,7 @@ class Agent:
         self.name = name
         self.host = FakeHost("3xH100", name)
         self.disk = FakeDisk()
-        self.clock = clock
+        self.clock = Jumpy(clock)
         self.tasks = tasks
         self.rng = rng
         self.identity = Identity(Ed25519PrivateKey.from_private_bytes(key))
@@ -100,7 +122,7 @@ class Agent:
         self.crash_in: int | None = None  # hook points until the agent dies
         self.interruptions: Counter[str] = Counter()  # how often the agent itself stopped a running machine
         self._was_running: dict[str, bool] = {}
-        self.host.clock = lambda: clock.now().timestamp()
+        self.host.clock = lambda: self.clock.now().timestamp()
         self.host.hook = self._hook
         self.disk.hook = self._disk_hook
         self.journal = Journal(self.disk, Ids(rng))

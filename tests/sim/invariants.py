@@ -239,7 +239,10 @@ class Watch:
         now, ends = self.world.clock.now(), dict[str, datetime]()
         for interval in sorted(ledger, key=lambda row: (row["started_at"], row["ended_at"] or now)):
             end = interval["ended_at"] or now
-            expect(end <= now, f"I6: {interval['resource_id']} is counted until {end}, in the future")
+            expect(
+                end <= now + timedelta(milliseconds=1),
+                f"I6: {interval['resource_id']} is counted until {end}, in the future",
+            )
             sold = interval["terms"]["gpu_count"]
             expect(len(interval["gpus"]) == sold, f"I6: {sold} GPUs were sold, counted are {interval['gpus']}")
             for gpu in interval["gpus"]:

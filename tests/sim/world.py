@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -223,6 +224,7 @@ class World:
             can.append((2, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
         if self.limits.leased:
             can.append((1, "half an hour passes", partial(self.tick, 1801.0)))
+            can.append((1, "a clock jumps", self.jump))
         for client in self.clients:
             if not client.in_flight and alive:
                 can.append((2, f"{client.name} asks", partial(self.ask, client, self.rng.choice(alive))))
@@ -254,6 +256,11 @@ class World:
 
     def tick(self, seconds: float | None = None) -> None:
         self.clock.advance(self.rng.choice((0.2, 0.7, 2.0, 4.0)) if seconds is None else seconds)
+
+    def jump(self) -> None:
+        """Somebody sets the clock of a server or a node, or sets it right."""
+        whose = self.rng.choice((*self.servers, *self.agents))
+        whose.clock.off = timedelta(hours=self.rng.choice((-24, -1, 0, 1, 24)))
 
     def login(self, agent: Agent) -> None:
         """Whether or not an agent is there: the machine itself lets people in."""

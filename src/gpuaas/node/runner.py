@@ -147,6 +147,7 @@ class Runner:
         boot_id = self.host.boot_id()
         if boot_id == self.journal.boot_id:
             return
+        self._record_news()  # who had come before it
         for record in self.journal.live() if self.journal.boot_id else []:
             if record.applied is None or record.down:
                 self.journal.add_fact("rebooted", record.id, self.clock.now().timestamp(), {"boot": boot_id})
@@ -215,6 +216,8 @@ class Runner:
         machine = self.host.container(record.id)
         if machine is not None and machine.running:
             return
+        # First who had come: the order of the journal says who was on the machine when it ended, not the clock.
+        self._record_news()
         reason = "died" if record.applied.boot_id == self.host.boot_id() else "reboot"
         with self._lock:
             self._board.settled.pop(record.id, None)

@@ -144,3 +144,20 @@ def test_what_was_told_by_a_fenced_connection_counts(machine: tuple[Cluster, Age
     assert older is not None
     agent.send(Report(99, older.epoch, [condition(agent.specs[id], "ready")], [opened(cluster, id, 1)]))
     assert [row.session for row in rows(cluster)] == ["s1"]
+
+
+@pytest.mark.parametrize("jump", [-86400.0, -3600.0, 3600.0, 86400.0])
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_order_of_the_journal_counts_and_not_a_clock_that_jumps(
+    machine: tuple[Cluster, Agent, str], order: tuple[int, ...], jump: float
+) -> None:
+    """Somebody is there, the node's clock is set, the machine dies and comes back, somebody else comes."""
+    cluster, agent, id = machine
+    facts = [
+        opened(cluster, id, 1, "before"),
+        Fact(2, "exited", id, T0 + 60 + jump, {"death": "1", "reason": "died"}),
+        opened(cluster, id, 3, "after", at=T0 + 120 - jump),
+    ]
+    for index in order:
+        agent.report(facts=[facts[index]])
+    assert {row.session: row.closed_at is not None for row in rows(cluster)} == {"before": True, "after": False}

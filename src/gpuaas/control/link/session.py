@@ -130,7 +130,7 @@ def _happened(tx: Tx, session: Session, fact: Fact) -> None:
         return
     allocation = allocations.by_id(tx, fact.object_id)
     if allocation is not None and allocation.node_id == session.node_id:
-        more = logins.record(tx, allocation, fact) if fact.kind in logins.TOLD_BY else {}
+        more = logins.record(tx, allocation, session.journal, fact) if fact.kind in logins.TOLD_BY else {}
         if more is None:
             return
         tx.emit(

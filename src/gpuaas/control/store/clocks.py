@@ -6,11 +6,11 @@ until they agree again, or until the servers are started anew and so believe the
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import Engine, func, select
 
-from gpuaas.control.store.transaction import Store, Tx
+from gpuaas.control.store.transaction import Store
 from gpuaas.kit.clock import Clock, SteadyClock
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def compare(store: Store) -> bool:
     """Whether the database's clock and ours still agree, which `store.clock_agrees` says from now on."""
     if not isinstance(store.clock, SteadyClock):
         return True
-    told: datetime = store.transact(_told)
+    told = store.database_time()
     off = told - store.clock.now()
     agrees = abs(off) <= TOLERANCE
     if agrees:
@@ -42,8 +42,3 @@ def compare(store: Store) -> bool:
         log.warning("the database's clock is right again: leases go on")
     store.clock_agrees = agrees
     return agrees
-
-
-def _told(tx: Tx) -> datetime:
-    found: datetime = tx.conn.execute(select(func.clock_timestamp())).scalar_one()
-    return found

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, exists, literal, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
@@ -14,6 +14,14 @@ from gpuaas.model.login import Login
 
 MACHINE_ENDED = ("exited", "rebooted")  # kinds of facts after which nobody is on the machine any more
 RELEASED = "the machine was released"
+
+
+class Told(NamedTuple):
+    """When something happened, by the node's clock and by the order of its journal. The order wins: clocks jump."""
+
+    at: datetime
+    journal: str
+    sequence: int
 
 
 class End(NamedTuple):
@@ -35,10 +43,15 @@ def closed(tx: Tx, allocation: Allocation, session: str, at: datetime, reason: s
     return _told(tx, allocation, session, {"closed_at": at, "close_reason": reason}, _open_at(at))
 
 
-def machine_ended(tx: Tx, allocation: Allocation, at: datetime, reason: str) -> None:
-    """Nobody who came before `at`, by the node's clock, is there any more. Others may have come since."""
-    before = t.sessions.c.opened_at < at
-    _end(tx, before & _open_at(at) & (t.sessions.c.allocation_id == allocation.id), at, reason)
+def machine_ended(tx: Tx, allocation: Allocation, when: Told, reason: str) -> None:
+    """Nobody who came before that is there any more. Others may have come since."""
+    s, f = t.sessions.c, t.facts.c
+    beginning = exists().where(f.object_id == allocation.id, f.node_id == allocation.node_id)
+    beginning = beginning.where(f.kind == "session.opened", f.data["session"].as_string() == s.session)
+    here = beginning.where(f.journal_incarnation == when.journal)
+    before = here.where(f.sequence < when.sequence) | (~here & (s.opened_at < when.at))
+    still_there = s.closed_at.is_(None) | (s.closed_at > when.at)
+    _end(tx, before & still_there & (s.allocation_id == allocation.id), when.at, reason)
 
 
 def machine_released(tx: Tx, allocation: Allocation) -> None:
@@ -47,13 +60,16 @@ def machine_released(tx: Tx, allocation: Allocation) -> None:
     _end(tx, still_open & (t.sessions.c.allocation_id == allocation.id), tx.now, RELEASED)
 
 
-def end_of_machine(tx: Tx, allocation: Allocation, after: datetime) -> End | None:
+def end_of_machine(tx: Tx, allocation: Allocation, after: Told) -> End | None:
     """How the machine ended next after a moment, as far as it was told: a beginning may be heard late."""
+    f = t.facts.c
+    same = f.journal_incarnation == after.journal
+    later = (same & (f.sequence > after.sequence)) | (~same & (f.at > after.at))
     statement = (
         select(t.facts.c.at, t.facts.c.kind, t.facts.c.data)
         .where(t.facts.c.object_id == allocation.id, t.facts.c.node_id == allocation.node_id)
-        .where(t.facts.c.kind.in_(MACHINE_ENDED), t.facts.c.at > after)
-        .order_by(t.facts.c.at)
+        .where(f.kind.in_(MACHINE_ENDED), later)
+        .order_by(f.received_at, f.sequence)
         .limit(1)
     )
     row = tx.conn.execute(statement).one_or_none()

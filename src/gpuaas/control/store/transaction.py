@@ -274,6 +274,11 @@ class Store:
         pool: Any = self.engine.pool
         return {"in_use": pool.checkedout(), "idle": pool.checkedin(), "most": pool.size()}
 
+    def database_time(self) -> datetime:
+        """What the database's own clock says."""
+        found: datetime = self.transact(lambda tx: tx.conn.execute(text("SELECT clock_timestamp()")).scalar_one())
+        return found
+
     def _notify(self, conn: Connection, topics: set[str]) -> None:
         # After the commit, in a transaction without writes: NOTIFY inside the writing one would make every commit
         # of the database wait for one lock. Lost with a crash, which is fine: topics are hints.
