@@ -44,7 +44,7 @@ async def node_link(socket: Socket) -> None:
                 await _Connection(socket, store, socket.app.state.wakes, greeted).run()
             finally:
                 store.meters.add("links", -1)
-    except (WebSocketDisconnect, TimeoutError, msgspec.MsgspecError) as error:
+    except (WebSocketDisconnect, TimeoutError, msgspec.MsgspecError, Problem) as error:
         log.info("node link closed: %s", error or type(error).__name__)
     await _close(socket)
 
