@@ -48,10 +48,8 @@ def ls(session: Session, project: str | None, org: str | None) -> None:
     found = list(session.client().webhooks.list(**_whose(session, project, org)))
     if session.json:
         return output.json_page(found)
-    rows = [
-        (w.name, w.url, ",".join(w.types), "" if w.enabled else "disabled", output.age(w.created_at)) for w in found
-    ]
-    return output.table(("NAME", "URL", "TYPES", "", "AGE"), rows, empty="No webhooks.")
+    rows = [(w.name, w.url, ",".join(w.types), "yes" if w.enabled else "no", output.age(w.created_at)) for w in found]
+    return output.table(("NAME", "URL", "TYPES", "ENABLED", "AGE"), rows, empty="No webhooks.")
 
 
 @webhook.command()
@@ -136,8 +134,11 @@ def deliveries(
     found = list(islice(listed, limit))
     if session.json:
         return output.json_page(found)
-    rows = [(d.id, d.seq, d.type, d.state, d.attempts, d.status, output.moment(d.attempted_at), d.error) for d in found]
-    columns = ("DELIVERY", "SEQ", "TYPE", "STATE", "TRIES", "STATUS", "LAST TRY", "ERROR")
+    rows = [
+        (d.id, d.project_id, d.seq, d.type, d.state, d.attempts, d.status, output.moment(d.attempted_at), d.error)
+        for d in found
+    ]
+    columns = ("DELIVERY", "PROJECT", "SEQ", "TYPE", "STATE", "TRIES", "STATUS", "LAST TRY", "ERROR")
     return output.table(columns, rows, empty="Nothing was sent yet.")
 
 

@@ -14,14 +14,14 @@ DESCRIPTION = (
     "projects there is no order. Streams give each event once and resume with Last-Event-ID; webhooks give it at least "
     "once. New types and new fields may come: ignore what you do not know."
 )
+WEBHOOK = "webhookEvent"
 CHANNELS = {
-    "project": ("/api/v1/events/follow", "EventView", "Server-sent events of one project. `id` is the event's `seq`."),
+    "project": ("/api/v1/events/follow", "Server-sent events of one project. `id` is the event's `seq`."),
     "org": (
         "/api/v1/orgs/{org}/events/follow",
-        "EventView",
         "Server-sent events of every project of an organisation. `id` is a position in all of them, and opaque.",
     ),
-    "webhook": ("{url}", "WebhookEvent", "A signed POST to an address of yours, per project or organisation."),
+    "webhook": ("{url}", "A signed POST to an address of yours, per project or organisation."),
 }
 
 
@@ -37,19 +37,19 @@ def document() -> dict[str, Any]:
                 "channel": {"$ref": f"#/channels/{name}"},
                 "summary": said,
             }
-            for name, (_, _, said) in CHANNELS.items()
+            for name, (_, said) in CHANNELS.items()
         },
         "components": {
-            "messages": {type: _message(type, found) for type, found in EVENTS.items()},
-            "messageTraits": {"webhook": {"headers": _headers()}},
+            "messages": {**{type: _message(type, found) for type, found in EVENTS.items()}, WEBHOOK: _webhook()},
             "schemas": _schemas(),
         },
     }
 
 
 def _channel(name: str) -> dict[str, Any]:
-    address, _, said = CHANNELS[name]
-    messages = {type: {"$ref": f"#/components/messages/{type}"} for type in EVENTS}
+    address, said = CHANNELS[name]
+    sent = [WEBHOOK] if name == "webhook" else EVENTS
+    messages = {type: {"$ref": f"#/components/messages/{type}"} for type in sent}
     found: dict[str, Any] = {"address": address, "description": said, "messages": messages}
     if "{" in address:
         found["parameters"] = {address.partition("{")[2].partition("}")[0]: {"description": "Of your own."}}
@@ -67,6 +67,16 @@ def _message(type: str, found: EventType) -> dict[str, Any]:
         "name": type,
         "title": found.summary,
         "payload": {"allOf": [envelope, {"type": "object", "properties": narrowed}]},
+    }
+
+
+def _webhook() -> dict[str, Any]:
+    return {
+        "name": WEBHOOK,
+        "title": "An event, signed and with an id",
+        "description": "`type`, `object_kind` and `data` are those of the message with the name of the type.",
+        "headers": _headers(),
+        "payload": {"$ref": "#/components/schemas/WebhookEvent"},
     }
 
 
