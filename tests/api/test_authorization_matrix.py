@@ -59,7 +59,7 @@ def wrong(route: Route, person: Person, variant: str, request: Request, answer: 
     return ""
 
 
-@pytest.mark.timeout(110)
+@pytest.mark.timeout(600)
 def test_every_route_for_everybody(world: World, http: httpx.Client) -> None:
     cells: Counter[int] = Counter()
     failures = []

@@ -48,12 +48,15 @@ def bad_values(part: dict[str, Any]) -> dict[str, Any]:
     if "integer" in kinds:
         return BAD_NUMBER
     if "boolean" in kinds:
-        return BAD_TRUTH
+        return {why: value for why, value in BAD_TRUTH.items() if value is not None or "null" not in kinds}
     if "array" in kinds:
         values = {f"item {name}": [value] for name, value in bad_values(part.get("items", {"type": "string"})).items()}
         return {**values, "text": "x", "object": {}, "too many": [0] * 5000}
     if names := [choice["$ref"] for choice in [part, *part.get("oneOf", [])] if "$ref" in choice]:
         return {"text": "x", "number": 1, "list": [], **nested(names[0].rpartition("/")[2])}
+    if isinstance(inner := part.get("additionalProperties"), dict):
+        values = {f"value {why}": {"h100-1": value} for why, value in bad_values(inner).items()}
+        return {**values, "text": "x", "list": [1]}
     raise AssertionError(f"say in bad_values what is bad for {part}")
 
 
