@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,14 +27,20 @@ class Up:
         return Client(self.url, self.token, timeout_seconds=60.0)
 
 
+def modelled(directory: Path, port: int, simulate_gpus: str) -> AbstractContextManager[Up]:
+    """The same with machines that are only data: for what concerns the server alone."""
+    return up(directory, port, simulate_gpus, host="modelled")
+
+
 @contextmanager
-def up(directory: Path, port: int, simulate_gpus: str) -> Iterator[Up]:
+def up(directory: Path, port: int, simulate_gpus: str, host: str = "linux") -> Iterator[Up]:
     """Everything of it is below `directory`, also the login and the SSH key of whoever is using it."""
     home, state = directory / "home", directory / "state"
     home.mkdir(mode=0o700)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "XDG_"))}
-    environment = {**kept, "HOME": str(home)}
-    started = ["up", "--port", str(port), "--simulate-gpus", simulate_gpus, "--image-store", str(IMAGES), "--no-first"]
+    environment = {**kept, "HOME": str(home), "GPUAAS_TOKEN_RATE": "0"}  # one user asks as fast as they are answered
+    started = ["up", "--port", str(port), "--simulate-gpus", simulate_gpus, "--no-first", "--host", host]
+    started += ["--image-store", str(IMAGES)] if host == "linux" else []
     try:
         _cli(environment, *started, "--state-dir", str(state))
         account = json.loads((home / ".config/gpuaas/config.json").read_text())["accounts"]
