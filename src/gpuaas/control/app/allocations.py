@@ -12,7 +12,7 @@ from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, identity, keys, nodes, offers, operations, slots
+from gpuaas.control.store import allocations, identity, keys, operations, slots
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
@@ -121,13 +121,6 @@ def release(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation
     else:
         operation = releasing.start(tx, allocation)
     return audited(tx, allocation, "allocation.release", operation)
-
-
-def surroundings(tx: Tx, items: list[Allocation]) -> tuple[dict[str, str], dict[str, str]]:
-    """What a view of these allocations needs besides: offer slugs and node addresses, by id."""
-    return offers.slugs(tx, {item.offer_id for item in items}), nodes.addresses(
-        tx, {item.node_id for item in items if item.node_id}
-    )
 
 
 def find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Allocation:

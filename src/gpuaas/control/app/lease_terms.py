@@ -6,7 +6,7 @@ from gpuaas.control.store import leases
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid
 from gpuaas.model.allocation import Allocation
-from gpuaas.model.lease import STOPPED, Deadline, Lease, deadline
+from gpuaas.model.lease import STOPPED, Deadline, Lease, LeasePolicy, deadline
 
 
 def begin(
@@ -23,17 +23,13 @@ def begin(
             leases.insert_lease(tx, allocation.id, length, idle_seconds)
 
 
-def of(tx: Tx, items: Sequence[Allocation]) -> dict[str, tuple[Lease, Deadline | None]]:
-    """For views: those that have one, by allocation."""
-    terms = leases.of(tx, [item.id for item in items])
-    found = {}
-    for item in items:
-        if item.id in terms:
-            lease, policy = terms[item.id]
-            known = lease or Lease(item.id)
-            over = item.state in ("releasing", "released") or known.stage == STOPPED
-            found[item.id] = known, None if over else deadline(item, known, policy)
-    return found
+def of(item: Allocation, lease: Lease | None, policy: LeasePolicy | None) -> tuple[Lease, Deadline | None] | None:
+    """For views: what it has, and when that ends."""
+    if lease is None and (policy is None or policy.idle_seconds is None):
+        return None
+    known = lease or Lease(item.id)
+    over = item.state in ("releasing", "released") or known.stage == STOPPED
+    return known, None if over else deadline(item, known, policy)
 
 
 def too_long(seconds: int, when: str) -> Problem:

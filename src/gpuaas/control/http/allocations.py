@@ -4,10 +4,11 @@ from typing import Any
 
 from litestar import Response, get, post
 
-from gpuaas.control.app import allocations, lease_terms, offers
+from gpuaas.control.app import allocations, offers
 from gpuaas.control.http import pages, views
 from gpuaas.control.http.endpoint import Req, Result, mutate, read
 from gpuaas.control.http.params import Cursor, IncludeReleased, Limit, Name, OptionalName
+from gpuaas.control.store.surroundings import surroundings
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller
@@ -114,9 +115,8 @@ def release(request: Req, allocation: Name, data: api.Confirm) -> Response[api.C
 
 def shown_allocations(tx: Tx, items: list[Allocation]) -> list[api.AllocationView]:
     """With the names and addresses that a person needs."""
-    slugs, addresses = allocations.surroundings(tx, items)
-    leases = lease_terms.of(tx, items)
-    return [views.allocation(item, slugs, addresses, leases.get(item.id)) for item in items]
+    around = surroundings(tx, [item.id for item in items])
+    return [views.allocation(item, around[item.id]) for item in items]
 
 
 def changed(tx: Tx, allocation: Allocation, operation: Operation) -> Result:

@@ -66,7 +66,7 @@ def read_as(request: Req, work: Callable[[Tx, Caller], T]) -> T:
         _checked(tx, request)
         return found
 
-    return store_of(request).transact(run, correlation_id=correlation_of(request))
+    return store_of(request).look(run, correlation_id=correlation_of(request))
 
 
 def mutate(request: Req, work: Work, data: msgspec.Struct | None = None) -> Response[Any]:

@@ -3,8 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from gpuaas.control.app import lease_terms
 from gpuaas.control.store.drains import Drain
 from gpuaas.control.store.events import AuditEntry, Event
+from gpuaas.control.store.surroundings import Surroundings
 from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
@@ -182,23 +184,18 @@ def plan(plan: Plan) -> api.PlanView:
     return api.PlanView(plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons))
 
 
-def allocation(
-    item: Allocation,
-    offers: dict[str, str],
-    addresses: dict[str, str],
-    lease: tuple[Lease, Deadline | None] | None,
-) -> api.AllocationView:
-    reachable = item.node_id in addresses and item.seat is not None and item.state not in ("released", "failed")
+def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:
     endpoint = None
-    if reachable and item.node_id is not None and item.seat is not None:
-        endpoint = api.Endpoint(addresses[item.node_id], ssh_port(item.seat), LOGIN_USER)
+    if around.address and item.seat is not None and item.state not in ("released", "failed"):
+        endpoint = api.Endpoint(around.address, ssh_port(item.seat), LOGIN_USER)
+    lease = lease_terms.of(item, around.lease, around.policy)
     return api.AllocationView(
         item.id,
         item.org_id,
         item.project_id,
         item.name,
         item.state,
-        offers.get(item.offer_id, item.offer_id),
+        around.offer,
         item.owner_id,
         item.realisation,
         endpoint,

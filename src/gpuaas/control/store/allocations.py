@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, literal, select, tuple_, update
+from sqlalchemy import Select, select, update
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store import usage
@@ -55,6 +55,9 @@ def insert_allocation(tx: Tx, *, placed: dict[str, Any] | None = None, **values:
     return made
 
 
+_SELECT = f"SELECT {names(Allocation)} FROM allocations"
+
+
 def _select() -> Select[Any]:
     return select(*columns(t.allocations, Allocation))
 
@@ -66,27 +69,20 @@ def by_id(tx: Tx, id: str, *, lock: bool = False) -> Allocation | None:
 
 def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> list[Allocation]:
     """By id, or by name among the live ones, within the projects that the caller can see."""
-    statement = _select().where(t.allocations.c.project_id.in_(project_ids))
-    if is_id(name, "al"):
-        statement = statement.where(t.allocations.c.id == name)
-    else:
-        statement = statement.where(t.allocations.c.name == name, t.allocations.c.state != "released")
-    return many(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Allocation)
+    named = "id = %(name)s" if is_id(name, "al") else "name = %(name)s AND state <> 'released'"
+    statement = f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND {named}{' FOR NO KEY UPDATE' if lock else ''}"
+    return [built(Allocation, row) for row in tx.run(statement, {"name": name, "projects": project_ids})]
 
 
 def page(
     tx: Tx, project_ids: list[str], *, live: bool, after: tuple[datetime, str] | None, limit: int
 ) -> list[Allocation]:
-    statement = _select().where(t.allocations.c.project_id.in_(project_ids))
-    if live:
-        statement = statement.where(t.allocations.c.state != "released")
-    if after:
-        at, id = after
-        statement = statement.where(
-            tuple_(t.allocations.c.created_at, t.allocations.c.id) < tuple_(literal(at), literal(id))
-        )
-    statement = statement.order_by(t.allocations.c.created_at.desc(), t.allocations.c.id.desc()).limit(limit)
-    return many(tx.conn, statement, Allocation)
+    at, id = after or (None, None)
+    older = "AND (created_at, id) < (%(at)s, %(id)s)" if after else ""
+    statement = f"""{_SELECT} WHERE project_id = ANY(%(projects)s) {"AND state <> 'released'" if live else ""} {older}
+        ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
+    values = {"projects": project_ids, "at": at, "id": id, "limit": limit}
+    return [built(Allocation, row) for row in tx.run(statement, values)]
 
 
 def name_taken(tx: Tx, project_id: str, names: list[str]) -> str | None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import insert, literal, select, tuple_, update
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, many, one, unique
+from gpuaas.control.store.rows import columns, made, many, names, one, unique
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Org
@@ -26,13 +26,15 @@ def by_id(tx: Tx, id: str) -> BreakGlass | None:
 
 def open_of(tx: Tx, user_id: str) -> list[tuple[BreakGlass, Org]]:
     """Those that give somebody rights right now."""
-    statement = (
-        select(*_ALL, *(column.label(f"org_{column.name}") for column in columns(t.orgs, Org)))
-        .join(t.orgs, t.orgs.c.id == t.break_glass.c.org_id)
-        .where(t.break_glass.c.user_id == user_id, t.break_glass.c.ended_at.is_(None))
-        .where(t.break_glass.c.expires_at > tx.now)
-    )
-    return [(BreakGlass(*row[: len(_ALL)]), Org(*row[len(_ALL) :])) for row in tx.conn.execute(statement)]
+    rows = tx.run(_OPEN, {"user_id": user_id, "now": tx.now})
+    return [(made(BreakGlass, row[: len(_ALL)]), made(Org, row[len(_ALL) :])) for row in rows]
+
+
+_OPEN = f"""
+    SELECT {names(BreakGlass, "break_glass")}, {names(Org, "orgs")}
+    FROM break_glass JOIN orgs ON orgs.id = break_glass.org_id
+    WHERE user_id = %(user_id)s AND ended_at IS NULL AND expires_at > %(now)s
+"""
 
 
 def unended(tx: Tx, user_id: str, org_id: str) -> BreakGlass | None:

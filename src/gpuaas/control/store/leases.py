@@ -1,6 +1,6 @@
 """Leases of machines, and the policies of their projects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -56,14 +56,6 @@ def held(tx: Tx) -> list[tuple[Allocation, Lease, LeasePolicy | None]]:
         lease, policy = _read(values)
         found.append((allocation, lease or Lease(allocation.id), policy))
     return found
-
-
-def of(tx: Tx, allocation_ids: Sequence[str]) -> dict[str, tuple[Lease | None, LeasePolicy | None]]:
-    """Those of these machines that have a lease, or whose project has a policy. One statement: every list asks."""
-    a = t.allocations.c
-    statement = select(a.id, *_terms()).select_from(_with_terms())
-    rows = tx.conn.execute(statement.where(a.id.in_(allocation_ids), _has_terms()))
-    return {row.id: _read(row._mapping) for row in rows}
 
 
 def _with_terms() -> FromClause:

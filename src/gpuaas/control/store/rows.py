@@ -48,9 +48,9 @@ def build(kind: type[R], row: Any) -> R:
     return kind(**values)
 
 
-def names(kind: type[Any]) -> str:
-    """The columns that the dataclass names, in its order, for a statement in SQL."""
-    return ", ".join(field.name for field in dataclasses.fields(kind))
+def names(kind: type[Any], table: str = "") -> str:
+    """The columns that the dataclass names, in its order, for a statement in SQL; of `table`, where there are more."""
+    return ", ".join(f"{table}.{field.name}" if table else field.name for field in dataclasses.fields(kind))
 
 
 def made(kind: type[R], row: tuple[Any, ...]) -> R:

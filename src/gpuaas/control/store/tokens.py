@@ -52,30 +52,22 @@ def insert_token(
 
 def caller(tx: Tx, secret: str) -> Caller | None:
     """Who holds this secret, if it is valid right now."""
-    row = tx.conn.execute(
-        select(
-            t.tokens.c.id,
-            t.tokens.c.scopes,
-            t.tokens.c.last_used_at,
-            t.users.c.id.label("user_id"),
-            t.users.c.email,
-            t.users.c.name,
-            t.users.c.platform_role,
-            t.users.c.kind,
-        )
-        .join(t.users, t.users.c.id == t.tokens.c.user_id)
-        .where(
-            t.tokens.c.hash == digest(secret),
-            t.tokens.c.revoked_at.is_(None),
-            t.tokens.c.expires_at > tx.now,
-            t.users.c.disabled_at.is_(None),
-        )
-    ).one_or_none()
+    row = tx.run(_CALLER, {"hash": digest(secret), "now": tx.now}).fetchone()
     if row is None:
         return None
-    if row.last_used_at is None or tx.now - row.last_used_at > USED_RESOLUTION:
-        tx.conn.execute(update(t.tokens).where(t.tokens.c.id == row.id).values(last_used_at=tx.now))
-    return Caller(row.user_id, row.email, row.name, row.platform_role, row.id, tuple(row.scopes), row.kind)
+    user_id, email, name, platform_role, token_id, scopes, kind, last_used_at = row
+    if last_used_at is None or tx.now - last_used_at > USED_RESOLUTION:
+        tx.conn.execute(update(t.tokens).where(t.tokens.c.id == token_id).values(last_used_at=tx.now))
+    return Caller(user_id, email, name, platform_role, token_id, tuple(scopes), kind)
+
+
+_CALLER = """
+    SELECT users.id, users.email, users.name, users.platform_role, tokens.id, tokens.scopes, users.kind,
+        tokens.last_used_at
+    FROM tokens JOIN users ON users.id = tokens.user_id
+    WHERE tokens.hash = %(hash)s AND tokens.revoked_at IS NULL AND tokens.expires_at > %(now)s
+        AND users.disabled_at IS NULL
+"""
 
 
 def tokens(tx: Tx, user_id: str) -> list[Token]:
