@@ -58,9 +58,13 @@ FILES: list[tuple[str, Callable[[], str]]] = [
 
 def one_chain() -> None:
     """Two migrations with one number, as two branches make them, would stop every server."""
-    found = sorted(int(file.name[:4]) for file in (migrate.MIGRATIONS / "versions").glob("[0-9]*.py"))
+    files = sorted((migrate.MIGRATIONS / "versions").glob("[0-9]*.py"))
+    found = [int(file.name[:4]) for file in files]
     assert found == list(range(1, len(found) + 1)), f"the numbers of migrations are not 1 to {len(found)}: {found}"
-    assert migrate.head() == f"{len(found):04d}", "a migration's `revision` is not the number in its file's name"
+    for number, file in enumerate(files, start=1):
+        before = f'"{number - 1:04d}"' if number > 1 else "None"
+        said = f'revision = "{number:04d}"\ndown_revision = {before}\n'
+        assert said in file.read_text(), f"{file.name} does not say {said!r}"
 
 
 def main() -> int:

@@ -23,7 +23,7 @@ NAME = re.compile(r"\bgpuaas_[a-z_]+")
 
 @pytest.fixture(scope="module")
 def scraped(module_database_url: str) -> Iterator[Replica]:
-    with serve(module_database_url, metrics_token=TOKEN) as running:
+    with serve(module_database_url, metrics_token=TOKEN, state_dir=Path("/nowhere/yet")) as running:
         yield running
 
 
@@ -120,6 +120,12 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(world: World, http: httpx.
     for item in answer["findings"]:
         assert (item["level"] == "ok") == (not item["problem"]) == (not item["remedy"]), item
     assert http.get("/api/v1/platform/doctor", headers=world.people["tenant_admin"].headers).status_code == 403
+
+
+def test_a_server_without_a_directory_can_be_examined(world: World, scraped: Replica) -> None:
+    headers = world.people["platform_ops"].headers
+    found = httpx.get(f"{scraped.url}/api/v1/platform/doctor", headers=headers).json()["findings"]
+    assert next(item["value"] for item in found if item["name"] == "disk").endswith("% of /")
 
 
 def examined(world: World, **process: object) -> dict[str, doctor.Finding]:

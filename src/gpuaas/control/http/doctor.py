@@ -36,12 +36,14 @@ def examine(request: Req) -> Response[api.DoctorView]:
 def _process(request: Req, store: Store) -> doctor.Process:
     state = request.app.state
     ages = {labels[0]: age for labels, age in store.meters.ages("sweep_age_seconds").items()}
-    disk, connections = shutil.disk_usage(state.state_dir), store.connections()
+    # A server whose database is elsewhere has no need to make its directory.
+    there = next(path for path in (state.state_dir, *state.state_dir.absolute().parents) if path.exists())
+    disk, connections = shutil.disk_usage(there), store.connections()
     return doctor.Process(
         version=__version__,
         advertise_url=state.streams.advertise_url,
         sweeps={name: (every, ages.get(name)) for name, every in state.sweeps.items()},
-        disk_path=str(state.state_dir),
+        disk_path=str(there),
         disk_percent=100 * disk.used / (disk.used + disk.free),
         pool_size=connections["most"],
         pool_used=connections["in_use"] + 1,  # the one that will look
