@@ -1,5 +1,6 @@
 """What can go wrong. Each seed has a random subset of these (swarm testing), so that rare combinations come up."""
 
+import gc
 import random
 from collections.abc import Callable
 
@@ -124,6 +125,8 @@ def backup(world: World, rng: random.Random) -> None:
         for server in world.servers:
             if server.alive:
                 server.store.engine.dispose()
+        # A task that waited for a lock when its server died gave its connection back to a pool that is gone.
+        gc.collect()
         name = f"{world.name}_backup"
         world.monitor.close()
         databases.clone(world.base.running.admin_url, world.name_now, name)
