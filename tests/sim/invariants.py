@@ -300,6 +300,7 @@ class Watch:
             row["slot_id"] for row in cursor.execute("SELECT slot_id FROM claims WHERE state <> 'freed'").fetchall()
         }
         drained = {row["target_id"] for row in cursor.execute("SELECT target_id FROM drains").fetchall()}
+        kept = {row["node_id"] for row in cursor.execute("SELECT node_id FROM holds").fetchall()}
         there: dict[str, list[Row]] = defaultdict(list)
         for slot in cursor.execute("SELECT * FROM slots WHERE state <> 'retired'").fetchall():
             there[slot["node_id"]].append(slot)
@@ -319,7 +320,7 @@ class Watch:
                 "pool": node["org_id"] or "",
                 "open": node["state"] == "ready"
                 and bool((node["inventory"] or {}).get("ready"))
-                and node_id not in drained,
+                and node_id not in drained | kept,
                 "slots": len(slots),
                 "free_slots": len(free),
                 "free_gpus": sum(groups.values()),

@@ -250,9 +250,9 @@ MUTANTS = (
     ),
     Mutant(
         "queued machines are forgotten",
-        CONTROL + "sweeps/queue.py",
-        "return len(group) if launch.place(tx, group, offer).fits else 0",
-        "return 0",
+        CONTROL + "operations/waiting.py",
+        "    found = launch.place(tx, group, offer)\n",
+        "    return 0, True\n    found = launch.place(tx, group, offer)\n",
         2,
     ),
     Mutant(

@@ -21,6 +21,10 @@ _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, he
 @click.option("--offer", "-o", required=True, metavar="OFFER", help="What to launch; see `gpuaas offer ls`.")
 @_count
 @click.option("--wait", "-w", is_flag=True, help="Queue when nothing fits, instead of giving up.")
+@click.option("--wait-for", type=units.duration, metavar="TIME", help="Queue, and give up after this time, like 2h.")
+@click.option(
+    "--priority", type=click.IntRange(0, 9), default=5, help="Among what waits in your project; 9 goes first."
+)
 @click.option("--key", "-k", "keys", multiple=True, metavar="KEY", help="Only this SSH key of yours; may be repeated.")
 @click.option("--for", "length", type=units.duration, metavar="TIME", help="Stop and release it after, like 8h.")
 @click.option(
@@ -35,6 +39,8 @@ def launch(
     offer: str,
     count: int,
     wait: bool,
+    wait_for: int | None,
+    priority: int,
     keys: tuple[str, ...],
     length: int | None,
     idle: int | None,
@@ -47,13 +53,15 @@ def launch(
         offer=offer,
         project=session.project(project),
         count=count,
-        wait=wait,
+        wait=wait or wait_for is not None,
+        wait_seconds=wait_for,
+        priority=priority,
         keys=keys or None,
         max_duration_seconds=length,
         idle_seconds=idle,
     )
     if launched.queued and not session.json:
-        output.note(f"Queued: {_why(launched.reasons)}.")
+        output.note(f"Queued: {_why(launched.reasons)}. `gpuaas queue` shows its place in the line.")
     if detach:
         return _accepted(session, launched)
     return _finished(session, _followed(session, launched))

@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
     "Machines": {
         "launch": Lazy("launch:launch", "Launch a machine and wait until you can ssh into it."),
         "plan": Lazy("launch:plan", "Say whether a launch would fit right now, and why not."),
+        "queue": Lazy("queue:queue", "Launches that wait: their place in the line, and why."),
         "ls": Lazy("allocations:ls", "List machines."),
         "show": Lazy("allocations:show", "Show one machine."),
         "ssh": Lazy("ssh:ssh", "ssh into a machine, directly or through the server."),

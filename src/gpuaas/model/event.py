@@ -61,6 +61,7 @@ EVENTS: dict[str, EventType] = {
     "drain.released": EventType(
         "A machine was released, because its node was drained", "allocation", {**_SAID, "reason": TEXT}
     ),
+    "queue.expired": EventType("A launch has waited as long as it was asked to", "allocation", _SAID),
     "project.quota": EventType(
         "A quota of the project was set or removed", "project", {"quota": TEXT, "most": OPTIONAL_NUMBER}
     ),

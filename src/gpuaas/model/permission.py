@@ -53,6 +53,7 @@ PERMISSIONS: dict[str, Permission] = {
     "lease.write": LEADS,
     "operation.read": ANY_MEMBER,
     "quota.read": ANY_MEMBER,
+    "queue.read": ANY_MEMBER,
     "event.read": ANY_MEMBER,
     "project.read": ANY_MEMBER,
     "project.network": LEADS,

@@ -34,6 +34,7 @@ class NodeView:
     reason: str
     slots: tuple[SlotView, ...]
     drained: bool = False
+    held: str | None = None  # for the group that is first in line
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Wanted:
     isolation: str
     realisations: tuple[str, ...]
     count: int = 1
+    group_id: str | None = None  # that has waited, and may use what is held for it
 
     @property
     def needs_whole_node(self) -> bool:

@@ -1,13 +1,13 @@
 """The machine: plan, launch, list, show, restart, release."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuaas.control.app import access, lease_terms
 from gpuaas.control.app.offers import usable_offer
 from gpuaas.control.operations import launch as launching
-from gpuaas.control.operations import placing, quota
+from gpuaas.control.operations import placing, quota, waiting
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
@@ -46,8 +46,6 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         found = placing.find(tx, launching.wanted(offer, project.org_id, request.count))
     if not found.fits and not request.wait:
         raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
-    if not found.fits:
-        tx.wake("placement")
     same: dict[str, Any] = {
         "org_id": project.org_id,
         "project_id": project.id,
@@ -63,6 +61,9 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         raise _name_taken(request.name) from error
     lease = request.lease or LeaseRequest()
     group = [allocation for allocation, _ in started]
+    if not found.fits:
+        until = tx.now + timedelta(seconds=request.wait_seconds) if request.wait_seconds else None
+        waiting.begin(tx, group, offer, request.priority, until, found.plan)
     lease_terms.begin(tx, project.id, group, lease.max_duration_seconds, lease.idle_seconds)
     tx.audit(
         "allocation.launch",

@@ -37,6 +37,7 @@ from gpuaas.control.http import (
     openapi,
     org_webhooks,
     prometheus,
+    queue,
     quotas,
     service_accounts,
     usage,
@@ -171,7 +172,7 @@ def build(
     oidc: Oidc | None = None,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
-    of_machines += quotas.ROUTES
+    of_machines += [*quotas.ROUTES, *queue.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += [*invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]

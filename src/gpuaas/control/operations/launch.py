@@ -4,6 +4,7 @@ place -> deliver -> (the node's steps) -> ready
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuaas.control.operations import bodies, placing, quota
@@ -60,7 +61,7 @@ def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
     first = group[0]
     if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group)):
         return Plan((), tuple(reason for reason, _ in over))
-    found = placing.find(tx, wanted(offer, first.org_id, len(group)))
+    found = placing.find(tx, replace(wanted(offer, first.org_id, len(group)), group_id=first.group_id))
     if not found.fits:
         return found.plan
     project = identity.project(tx, group[0].project_id)

@@ -29,6 +29,12 @@ def being_drained(node: NodeView, wanted: Wanted) -> Why | None:
     return ("node_drained", "the machine gets nothing new, because somebody will work on it") if node.drained else None
 
 
+def held_for_another(node: NodeView, wanted: Wanted) -> Why | None:
+    if node.held is not None and node.held != wanted.group_id:
+        return "node_held", "the machine is kept free for somebody who is first in line"
+    return None
+
+
 def slot_drained(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_drained", "a slot gets nothing new, because somebody will work on it") if slot.drained else None
 
@@ -51,5 +57,5 @@ def in_use(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_in_use", "a slot is in use or being scrubbed") if slot.claimed else None
 
 
-NODE_FILTERS: tuple[NodeFilter, ...] = (other_tenants_pool, not_connected, not_healthy, being_drained)
+NODE_FILTERS: tuple[NodeFilter, ...] = (other_tenants_pool, not_connected, not_healthy, being_drained, held_for_another)
 SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use, slot_drained)

@@ -103,6 +103,11 @@ def group(tx: Tx, group_id: str) -> list[Allocation]:
     return many(tx.conn, statement.with_for_update(key_share=True), Allocation)
 
 
+def of_group(tx: Tx, group_id: str) -> list[Allocation]:
+    """The same to look at, not locked."""
+    return many(tx.conn, _select().where(t.allocations.c.group_id == group_id).order_by(t.allocations.c.id), Allocation)
+
+
 def on_node(tx: Tx, node_id: str, states: tuple[str, ...]) -> list[Allocation]:
     statement = _select().where(t.allocations.c.node_id == node_id, t.allocations.c.state.in_(states))
     return many(tx.conn, statement.order_by(t.allocations.c.id).with_for_update(key_share=True), Allocation)

@@ -59,7 +59,8 @@ _RECOUNT = """
     INSERT INTO capacity (node_id, gpu_model, pool, open, slots, free_slots, free_gpus, together)
     SELECT n.id, f.gpu_model, coalesce(n.org_id, ''),
         n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false)
-            AND NOT EXISTS (SELECT FROM drains d WHERE d.target_id = n.id),
+            AND NOT EXISTS (SELECT FROM drains d WHERE d.target_id = n.id)
+            AND NOT EXISTS (SELECT FROM holds h WHERE h.node_id = n.id),
         (SELECT sum(every) FROM free), sum(f.slots), sum(f.gpus), max(f.gpus)
     FROM nodes n, free f WHERE n.id = %(node_id)s GROUP BY n.id, f.gpu_model
     ON CONFLICT (node_id, gpu_model) DO UPDATE SET pool = excluded.pool, open = excluded.open, slots = excluded.slots,

@@ -99,13 +99,24 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
         inventory["ready"].as_boolean().label("ready"),
         inventory["reason"].as_string().label("reason"),
         exists().where(t.drains.c.target_id == t.nodes.c.id).label("drained"),
+        select(t.holds.c.group_id).where(t.holds.c.node_id == t.nodes.c.id).scalar_subquery().label("held"),
     ).where(t.nodes.c.state != "removed")
     if node_ids is not None:
         statement = statement.where(t.nodes.c.id.in_(node_ids))
     found = tx.conn.execute(statement.order_by(t.nodes.c.id)).all()
     views = on_nodes(tx, None if node_ids is None else list(node_ids))
     return [
-        NodeView(n.id, n.name, n.org_id, n.state, bool(n.ready), n.reason or "", tuple(views.get(n.id, ())), n.drained)
+        NodeView(
+            n.id,
+            n.name,
+            n.org_id,
+            n.state,
+            bool(n.ready),
+            n.reason or "",
+            tuple(views.get(n.id, ())),
+            n.drained,
+            n.held,
+        )
         for n in found
     ]
 

@@ -1,28 +1,21 @@
-"""Queued launches are placed when something fits: oldest first, whole groups, one transaction per group."""
+"""Queued launches are placed when something fits: in a fair order, whole groups, one transaction per group.
 
-from gpuaas.control.operations import launch
-from gpuaas.control.store import allocations, offers
-from gpuaas.control.store.transaction import Store, Tx
+Who comes later is placed before who comes first, where that does not delay it: nodes are held for the first in line
+of each GPU model, and the others get what is left.
+"""
 
-AT_ONCE = 100
+from gpuaas.control.operations import waiting
+from gpuaas.control.store import queue
+from gpuaas.control.store.transaction import Store
 
 
 def sweep(store: Store) -> int:
-    placed = 0
-    for group_id in store.transact(waiting_groups):
-        placed += store.transact(place_group, group_id)
+    for ticket in store.transact(queue.expired):
+        store.transact(waiting.give_up, ticket)
+    placed, delayed = 0, set()
+    for ticket in store.transact(waiting.line):
+        many, waits = store.transact(waiting.place, ticket, ticket.gpu_model not in delayed)
+        placed += many
+        if waits:
+            delayed.add(ticket.gpu_model)
     return placed
-
-
-def waiting_groups(tx: Tx) -> list[str]:
-    return list(dict.fromkeys(allocation.group_id for allocation in allocations.queued(tx, AT_ONCE)))
-
-
-def place_group(tx: Tx, group_id: str) -> int:
-    """Members that were cancelled meanwhile no longer count; the rest is still all or none."""
-    group = [allocation for allocation in allocations.group(tx, group_id) if allocation.state == "queued"]
-    if not group:
-        return 0
-    offer = offers.offer(tx, group[0].offer_id)
-    assert offer is not None
-    return len(group) if launch.place(tx, group, offer).fits else 0

@@ -18,6 +18,8 @@ from gpuaas.wire.api import (
     LeaseRequest,
     PlanRequest,
     PlanView,
+    QueuePage,
+    WaitingView,
 )
 from gpuaas.wire.metrics import HealthPage, HealthView, MetricsView
 
@@ -41,6 +43,8 @@ class Allocations:
         project: str | None = None,
         count: int = 1,
         wait: bool = False,
+        wait_seconds: int | None = None,
+        priority: int = 5,
         keys: Sequence[str] | None = None,
         max_duration_seconds: int | None = None,
         idle_seconds: int | None = None,
@@ -48,15 +52,30 @@ class Allocations:
     ) -> Launched:
         """Accepted, not finished: `client.wait(launched.operations[0])` waits for the machine.
 
-        `count` machines or none; `wait` queues when nothing fits; `keys` are names of your SSH keys, all by default.
+        `count` machines or none; `wait` queues when nothing fits, for `wait_seconds` at most, `priority` 9 before 0 in
+        your project. `keys` are names of your SSH keys, all by default.
         `max_duration_seconds` after it is up, or after `idle_seconds` of doing nothing, it is stopped, then released.
         With an `idempotency_key` of your own the call can be repeated by another process too.
         """
         access = Access(keys=list(keys)) if keys else Access()
         leased = max_duration_seconds is not None or idle_seconds is not None
         lease = LeaseRequest(max_duration_seconds, idle_seconds) if leased else None
-        body = Launch(name, offer, project=project, count=count, wait=wait, access=access, lease=lease)
+        body = Launch(
+            name,
+            offer,
+            project=project,
+            count=count,
+            wait=wait,
+            access=access,
+            lease=lease,
+            wait_seconds=wait_seconds,
+            priority=priority,
+        )
         return self._api.post(path("allocations"), body, Launched, idempotency_key)
+
+    def queue(self, project: str | None = None) -> Iterator[WaitingView]:
+        """What waits, in its order: of one project or of all that you see."""
+        return self._api.pages(path("queue"), QueuePage, {"project": project, "limit": None})
 
     def list(self, project: str | None = None, *, released: bool = False) -> Iterator[AllocationView]:
         """Live ones of one project or of all that you see; `released` adds those that are gone."""

@@ -10,6 +10,7 @@ from gpuaas.wire.api.identity import *
 from gpuaas.wire.api.invitations import *
 from gpuaas.wire.api.leases import *
 from gpuaas.wire.api.oidc import *
+from gpuaas.wire.api.queue import *
 from gpuaas.wire.api.quotas import *
 from gpuaas.wire.api.service_accounts import *
 from gpuaas.wire.api.usage import *

@@ -42,6 +42,8 @@ class Launch(In, frozen=True):
     project: Ref | None = None  # may be left out by a member of one project
     count: Annotated[int, Meta(ge=1, le=64)] = 1  # all or none
     wait: bool = False  # queue when nothing fits
+    wait_seconds: Seconds | None = None  # and give up after that
+    priority: Annotated[int, Meta(ge=0, le=9)] = 5  # among what waits in the same project; 9 goes first
     access: Access = field(default_factory=Access)
     storage: Annotated[list[StorageRequest], Meta(max_length=16)] = field(default_factory=list)
     runtime_bundle_id: Ref | None = None

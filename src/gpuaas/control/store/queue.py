@@ -1,0 +1,84 @@
+"""The line of launches that wait, and the nodes that are held for the first of them."""
+
+from collections.abc import Sequence
+
+from gpuaas.control.store import capacity
+from gpuaas.control.store.rows import jsonb, made, names
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.placement import Reason
+from gpuaas.model.queue import RECENT, Ticket
+
+_INSERT = f"""
+    INSERT INTO queue ({names(Ticket)}) VALUES (%(group_id)s, %(org_id)s, %(project_id)s, %(offer_id)s, %(gpu_model)s,
+        %(gpus)s, %(priority)s, %(reasons)s, %(created_at)s, %(expires_at)s)
+"""
+_ALL = f"SELECT {names(Ticket)} FROM queue ORDER BY created_at, group_id LIMIT 1000"
+_EXPIRED = f"SELECT {names(Ticket)} FROM queue WHERE expires_at <= %(now)s ORDER BY group_id"
+_USED = """
+    SELECT project_id, sum(cardinality(gpus) * extract(epoch FROM
+        coalesce(ended_at, greatest(started_at, %(now)s)) - greatest(started_at, %(since)s)))
+    FROM usage WHERE project_id = ANY(%(projects)s::text[]) AND started_at < %(now)s
+        AND (ended_at IS NULL OR ended_at > %(since)s)
+    GROUP BY project_id
+"""
+_REASONS = "UPDATE queue SET reasons = %(reasons)s WHERE group_id = %(group_id)s AND reasons <> %(reasons)s"
+_HOLD = """
+    INSERT INTO holds (node_id, group_id) SELECT id, %(group_id)s FROM unnest(%(nodes)s::text[]) AS id
+    ON CONFLICT (node_id) DO NOTHING
+"""
+
+
+def insert(tx: Tx, ticket: Ticket) -> None:
+    tx.run(_INSERT, {**ticket.__dict__, "reasons": jsonb(ticket.reasons)})
+    tx.wake("placement")
+
+
+def remove(tx: Tx, group_id: str) -> None:
+    """It has its place, or nobody waits for it any more."""
+    let_go(tx, group_id)
+    tx.run("DELETE FROM queue WHERE group_id = %(id)s", {"id": group_id})
+
+
+def tickets(tx: Tx) -> list[Ticket]:
+    return [made(Ticket, row) for row in tx.run(_ALL)]
+
+
+def expired(tx: Tx) -> list[Ticket]:
+    return [made(Ticket, row) for row in tx.run(_EXPIRED, {"now": tx.now})]
+
+
+def used_lately(tx: Tx, project_ids: set[str]) -> dict[str, float]:
+    """GPU seconds of each project, of what runs and what ran."""
+    values = {"projects": sorted(project_ids), "now": tx.now, "since": tx.now - RECENT}
+    return {row[0]: float(row[1]) for row in tx.run(_USED, values)}
+
+
+def tell_why(tx: Tx, group_id: str, reasons: Sequence[Reason]) -> None:
+    said = [{"code": r.code, "message": r.message, "count": r.count, "nodes": list(r.nodes)} for r in reasons]
+    tx.run(_REASONS, {"group_id": group_id, "reasons": jsonb(said)})
+
+
+def held(tx: Tx, group_id: str) -> list[str]:
+    found = tx.run("SELECT node_id FROM holds WHERE group_id = %(id)s ORDER BY node_id", {"id": group_id})
+    return [row[0] for row in found]
+
+
+def hold(tx: Tx, group_id: str, node_ids: Sequence[str]) -> None:
+    """These nodes and no others. What somebody else holds stays theirs."""
+    if held(tx, group_id) == sorted(node_ids):
+        return
+    let_go(tx, group_id)
+    capacity.lock(tx, sorted(node_ids))
+    tx.run(_HOLD, {"group_id": group_id, "nodes": sorted(node_ids)})
+    for node_id in node_ids:
+        capacity.changed(tx, node_id)
+
+
+def let_go(tx: Tx, group_id: str) -> None:
+    node_ids = held(tx, group_id)
+    if node_ids:
+        capacity.lock(tx, node_ids)
+        tx.run("DELETE FROM holds WHERE group_id = %(id)s", {"id": group_id})
+        tx.wake("placement")
+    for node_id in node_ids:
+        capacity.changed(tx, node_id)

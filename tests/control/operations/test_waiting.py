@@ -1,0 +1,110 @@
+"""The line: who is placed, for whom nodes are kept, who gives up."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from control.cluster import Cluster
+from gpuaas.control.app import quotas
+from gpuaas.control.app.queue import Waiting, list_waiting
+from gpuaas.control.sweeps import queue
+from gpuaas.kit.clock import SystemClock
+
+
+class Later(SystemClock):
+    def __init__(self, **more: int) -> None:
+        self._more = timedelta(**more)
+
+    def now(self) -> datetime:
+        return super().now() + self._more
+
+
+def states(cluster: Cluster, *ids: str) -> list[str]:
+    return [cluster.allocation(id).state for id in ids]
+
+
+def line(cluster: Cluster) -> list[Waiting]:
+    return cluster.store.transact(list_waiting, cluster.caller, None)
+
+
+def names(cluster: Cluster) -> list[tuple[int, str, bool]]:
+    return [(item.position, item.machines[0].name, item.kept) for item in line(cluster)]
+
+
+def holds(cluster: Cluster) -> list[Any]:
+    return cluster.sql("SELECT * FROM holds")
+
+
+def test_small_ones_never_pass_a_large_one_for_ever(cluster: Cluster) -> None:
+    """Two nodes of two. The large request is first; single ones go on beside it, not on what is kept for it."""
+    one, other = cluster.agent("a", gpus=2), cluster.agent("b", gpus=2)
+    busy = [cluster.launch(f"busy-{n}") for n in range(3)]
+    for agent in (one, other):
+        agent.settle()
+    large = cluster.launch("large", offer="h100-2", wait=True)
+    assert queue.sweep(cluster.store) == 0
+    assert names(cluster) == [(1, "large", True)]
+    small = cluster.launch("small", wait=True)
+    assert states(cluster, small) == ["queued"], "the only free slot is on the node that is kept"
+    kept = holds(cluster)[0].node_id
+    there, elsewhere = [], []
+    for id in busy:
+        (there if cluster.allocation(id).node_id == kept else elsewhere).append(id)
+    assert (len(there), len(elsewhere)) == (1, 2), "kept is the node with the fewest to leave"
+    cluster.release(elsewhere[0])
+    for agent in (one, other):
+        agent.settle()
+    assert queue.sweep(cluster.store) == 1
+    assert states(cluster, small, large) == ["provisioning", "queued"], "backfill"
+    cluster.release(there[0])
+    for agent in (one, other):
+        agent.settle()
+    assert queue.sweep(cluster.store) == 1
+    assert states(cluster, large) == ["provisioning"]
+    assert (names(cluster), holds(cluster)) == ([], [])
+    assert all(row.open for row in cluster.sql("SELECT open FROM capacity"))
+
+
+def test_who_waits_for_a_quota_holds_nobody_up(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=2)
+    cluster.launch("first")
+    cluster.store.transact(quotas.set_project, cluster.caller, cluster.project.id, "allocations", 1)
+    waiting = cluster.launch("second", wait=True)
+    assert queue.sweep(cluster.store) == 0
+    assert holds(cluster) == []
+    (item,) = line(cluster)
+    assert [reason["code"] for reason in item.ticket.reasons] == ["project_quota_exceeded"]
+    cluster.store.transact(quotas.set_project, cluster.caller, cluster.project.id, "allocations", 2)
+    assert queue.sweep(cluster.store) == 1
+    assert states(cluster, waiting) == ["provisioning"]
+
+
+def test_it_gives_up_after_the_time_it_was_given(cluster: Cluster) -> None:
+    patient, hasty = cluster.launch("patient", wait=True), cluster.launch("hasty", wait=True, wait_seconds=3600)
+    assert queue.sweep(cluster.store) == 0
+    cluster.store.clock = Later(hours=2)
+    queue.sweep(cluster.store)
+    assert states(cluster, patient, hasty) == ["queued", "released"]
+    assert [row.data["name"] for row in cluster.sql("SELECT data FROM events WHERE type = 'queue.expired'")] == [
+        "hasty"
+    ]
+
+
+def test_cancelled_is_out_of_the_line(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=1)
+    cluster.launch("busy")
+    id = cluster.launch("waits", wait=True)
+    queue.sweep(cluster.store)
+    assert names(cluster) == [(1, "waits", True)]
+    cluster.release(id)
+    queue.sweep(cluster.store)
+    assert (names(cluster), holds(cluster), cluster.sql("SELECT * FROM queue")) == ([], [], [])
+
+
+def test_a_projects_priority_and_reasons_are_visible(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=1)
+    cluster.launch("busy")
+    cluster.launch("plain", wait=True)
+    cluster.launch("urgent", wait=True, priority=9)
+    queue.sweep(cluster.store)
+    assert names(cluster) == [(1, "urgent", True), (2, "plain", False)]
+    assert {reason["code"] for reason in line(cluster)[1].ticket.reasons} == {"node_held"}
