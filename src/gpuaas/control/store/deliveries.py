@@ -114,6 +114,11 @@ def record(tx: Tx, attempt: Attempt, outcome: Outcome) -> str | None:
     return becomes if tx.conn.execute(statement).rowcount == 1 else None
 
 
+def go_on(tx: Tx, claim: Claim, attempt: Attempt, outcome: Outcome, *, more: bool) -> tuple[str | None, Attempt | None]:
+    """What became of an attempt, and with `more` the next one: one transaction for each delivery, not two."""
+    return record(tx, attempt, outcome), begin(tx, claim) if more else None
+
+
 def let_go(tx: Tx, claim: Claim) -> None:
     held = and_(t.webhooks.c.id == claim.webhook_id, t.webhooks.c.claim == claim.token)
     tx.conn.execute(update(t.webhooks).where(held).values(claim=None, claimed_until=None))

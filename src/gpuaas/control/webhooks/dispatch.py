@@ -3,6 +3,7 @@ by a task of its own: one that hangs holds up nobody else."""
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,7 +18,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 64  # webhooks that one replica sends to at the same time
 PER_ORG = 8  # of those: a tenant whose targets all hang leaves room for the others
-TURN = 20  # deliveries, before somebody else has a chance
+TURN_SECONDS = 5.0  # before somebody else has a chance
 POLL_SECONDS = 2.0  # how late a retry may be
 PAUSE_SECONDS = 0.1  # between two looks, however much happens
 
@@ -61,19 +62,21 @@ class Dispatch:
                 task.add_done_callback(self._sending.pop)
 
     async def _turn(self, claim: Claim, woken: asyncio.Event) -> None:
+        over = time.monotonic() + TURN_SECONDS
         try:
-            for _ in range(TURN):
-                attempt = await asyncio.to_thread(self._store.transact, deliveries.begin, claim)
-                if attempt is None:
-                    break
-                timestamp = int(self._store.clock.now().timestamp())
+            attempt = await asyncio.to_thread(self._store.transact, deliveries.begin, claim)
+            while attempt is not None:
+                delivery_id, timestamp = attempt.delivery_id, int(self._store.clock.now().timestamp())
                 outcome = await send(attempt, timestamp, self._allowed)
-                state = await asyncio.to_thread(self._store.transact, deliveries.record, attempt, outcome)
+                more = time.monotonic() < over
+                state, attempt = await asyncio.to_thread(
+                    self._store.transact, deliveries.go_on, claim, attempt, outcome, more=more
+                )
                 self._store.meters.add("webhook_attempts_total", outcome=state or "superseded")
-                fields = {"webhook_id": claim.webhook_id, "delivery_id": attempt.delivery_id, "org_id": claim.org_id}
+                fields = {"webhook_id": claim.webhook_id, "delivery_id": delivery_id, "org_id": claim.org_id}
                 log.info("webhook", extra={"fields": {**fields, "state": state, "status": outcome.status}})
-            else:
-                woken.set()  # there may be more, when it is its turn again
+                if not more:
+                    woken.set()  # there may be more, when it is its turn again
         except Exception:
             log.exception("a webhook's turn failed")
         await self._let_go(claim)
