@@ -82,6 +82,7 @@ def anchored(case: Case[Any], world: World) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # it grows with every route
 @pytest.mark.parametrize("who", ["admin", "editor"])
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
 def test_the_document_is_the_truth(world: World, replica: Replica, who: str, mode: GenerationMode) -> None:
