@@ -1,6 +1,7 @@
 """The identity of this database. Nodes compare it: another id means that what they hold must be told first."""
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
@@ -10,11 +11,12 @@ from gpuaas.control.store.transaction import Tx, fingerprint
 def ensure(tx: Tx) -> str:
     """The store's id; a new one when this database is a copy or was restored from a backup."""
     current = fingerprint(tx.conn)
-    row = tx.conn.execute(select(t.store.c.id, t.store.c.fingerprint).with_for_update()).one_or_none()
+    known = select(t.store.c.id, t.store.c.fingerprint).with_for_update()
+    row = tx.conn.execute(known).one_or_none()
     if row is None:
-        new = tx.ids.new("st")
-        tx.conn.execute(insert(t.store).values(id=new, fingerprint=current))
-        return new
+        # Several may be the first at the same time: a server, and whoever sets up what it serves.
+        tx.conn.execute(upsert(t.store).values(id=tx.ids.new("st"), fingerprint=current).on_conflict_do_nothing())
+        row = tx.conn.execute(known).one()
     if row.fingerprint != current:
         return rotate(tx)
     return str(row.id)
