@@ -37,27 +37,6 @@ MUTANTS = (
         6,
     ),
     Mutant(
-        "what waits is let in over its quota",
-        CONTROL + "operations/launch.py",
-        "    if over := quota.exceeded(",
-        "    if over := [] and quota.exceeded(",
-        None,
-    ),
-    Mutant(
-        "quotas are counted without their locks",
-        CONTROL + "store/quotas.py",
-        "ORDER BY owner_id, kind\n    FOR NO KEY UPDATE",
-        "ORDER BY owner_id, kind",
-        None,
-    ),
-    Mutant(
-        "what is being released no longer counts against a quota",
-        CONTROL + "store/quotas.py",
-        "a.node_id IS NOT NULL AND a.reaped_at IS NULL",
-        "a.node_id IS NOT NULL AND a.state NOT IN ('releasing', 'released')",
-        None,
-    ),
-    Mutant(
         "a claim is not counted",
         CONTROL + "operations/launch.py",
         "    _count(tx, found)\n    return started",

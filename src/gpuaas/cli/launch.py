@@ -122,6 +122,8 @@ def plan(session: Session, offer: str, count: int, project: str | None) -> int:
         output.echo(output.safe(f"Fits, as {', '.join(found.realisations)}."))
     else:
         output.echo(output.safe(f"Does not fit: {_why(found.reasons)}."))
+        if found.earliest:
+            output.echo(f"It would fit at {output.moment(found.earliest)}, when leases end.")
     return exits.OK if found.fits else exits.CONFLICT
 
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Plan:
 
     seats: tuple[Seat, ...]
     reasons: tuple[Reason, ...] = field(default=())
+    earliest: datetime | None = None  # when it would fit, if that is known
 
     @property
     def fits(self) -> bool:

@@ -5,9 +5,12 @@ from typing import Any
 
 from control.cluster import Cluster
 from gpuaas.control.app import quotas
+from gpuaas.control.app.allocations import plan
 from gpuaas.control.app.queue import Waiting, list_waiting
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.clock import SystemClock
+from gpuaas.model.lease import GRACE
+from gpuaas.wire.api import LeaseRequest
 
 
 class Later(SystemClock):
@@ -108,3 +111,15 @@ def test_a_projects_priority_and_reasons_are_visible(cluster: Cluster) -> None:
     queue.sweep(cluster.store)
     assert names(cluster) == [(1, "urgent", True), (2, "plain", False)]
     assert {reason["code"] for reason in line(cluster)[1].ticket.reasons} == {"node_held"}
+
+
+def test_a_plan_knows_when_leases_make_room(cluster: Cluster) -> None:
+    agent = cluster.agent("a", gpus=1)
+    id = cluster.launch("busy", lease=LeaseRequest(max_duration_seconds=3600))
+    assert cluster.store.transact(plan, cluster.caller, "h100-1", None, 1).earliest is None, "it has not begun yet"
+    agent.settle()
+    began = cluster.allocation(id).active_at
+    assert began is not None
+    found = cluster.store.transact(plan, cluster.caller, "h100-1", None, 1)
+    assert (found.fits, found.earliest) == (False, began + timedelta(hours=1) + GRACE)
+    assert cluster.store.transact(plan, cluster.caller, "h100-2", None, 1).earliest is None

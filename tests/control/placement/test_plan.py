@@ -1,11 +1,13 @@
 """Placement as a pure function: a few cases by hand, then laws over generated fleets."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan
 from gpuaas.model.placement import NodeView, SlotView, Wanted
 
@@ -184,3 +186,14 @@ def test_the_laws_of_placement(fleet: list[NodeView], want: Wanted) -> None:
 def test_placement_does_not_depend_on_the_order_of_nodes(fleet: list[NodeView], want: Wanted) -> None:
     assert plan(fleet, want) == plan(list(reversed(fleet)), want)
     assert plan(fleet, want) == plan(fleet, want)
+
+
+def test_the_earliest_time_is_when_enough_have_to_be_gone() -> None:
+    first = datetime(2030, 1, 1, tzinfo=UTC)
+    busy = node("a", *(slot("a", n, claimed=True) for n in range(3)))
+    ends = {"a-0": first, "a-1": first + timedelta(hours=1)}
+    assert earliest([busy], wanted(1), ends) == first
+    assert earliest([busy], wanted(2), ends) == first + timedelta(hours=1)
+    assert earliest([busy], wanted(3), ends) is None, "nobody knows when the third one goes"
+    assert earliest([busy], wanted(1), {}) is None
+    assert earliest([free("a", 1, state="lost")], wanted(1), ends) is None

@@ -1,6 +1,7 @@
 """The machine: plan, launch, list, show, restart, release."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,12 +12,14 @@ from gpuaas.control.operations import placing, quota, waiting
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
+from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, identity, keys, operations, slots
+from gpuaas.control.store import allocations, claims, identity, keys, leases, operations, slots
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller, SshKey
+from gpuaas.model.lease import GRACE, deadline
 from gpuaas.model.lifecycle import ALLOCATION
 from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
@@ -82,7 +85,21 @@ def plan(tx: Tx, caller: Caller, offer_name: str, project_name: str | None, coun
     """What a launch would do right now, without doing it."""
     project = access.in_project(tx, caller, "allocation.plan", project_name)
     offer = usable_offer(tx, offer_name)
-    return hide_nodes(caller, planned(slots.snapshot(tx), launching.wanted(offer, project.org_id, count)))
+    nodes_now, wanted = slots.snapshot(tx), launching.wanted(offer, project.org_id, count)
+    found = planned(nodes_now, wanted)
+    if not found.fits:
+        found = replace(found, earliest=earliest(nodes_now, wanted, _known_ends(tx)))
+    return hide_nodes(caller, found)
+
+
+def _known_ends(tx: Tx) -> dict[str, datetime]:
+    """By slot: when the lease of whoever is there is over, with its grace. That somebody is idle now says nothing."""
+    over = {}
+    for allocation, lease, _ in leases.held(tx):
+        end = deadline(allocation, replace(lease, idle_seconds=None), None)
+        if end is not None:
+            over[allocation.id] = max(end.at + GRACE, tx.now)
+    return {slot: over[holder] for slot, holder in claims.holders(tx, list(over)).items()}
 
 
 def list_allocations(
@@ -182,7 +199,7 @@ def hide_nodes(caller: Caller, found: Plan) -> Plan:
     """Only operators are told which machine is meant."""
     if caller.platform_role in PLATFORM_ROLES:
         return found
-    return Plan(found.seats, tuple(Reason(r.code, r.message, r.count) for r in found.reasons))
+    return replace(found, reasons=tuple(Reason(r.code, r.message, r.count) for r in found.reasons))
 
 
 def no_capacity(offer: str, found: Plan) -> Problem:

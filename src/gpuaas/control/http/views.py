@@ -181,7 +181,7 @@ def reasons(reasons: tuple[Reason, ...]) -> list[api.ReasonView]:
 
 
 def plan(plan: Plan) -> api.PlanView:
-    return api.PlanView(plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons))
+    return api.PlanView(plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons), plan.earliest)
 
 
 def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:

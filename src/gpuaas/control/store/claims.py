@@ -18,6 +18,9 @@ _TAKE = """
 """
 
 
+_HOLDERS = "SELECT slot_id, allocation_id FROM claims WHERE allocation_id = ANY(%(ids)s::text[]) AND state = 'held'"
+
+
 def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
     """All of them: the caller has locked the node and seen that they are free."""
     values = {"ids": [tx.ids.new("cl") for _ in slot_ids], "slot_ids": list(slot_ids)}
@@ -29,6 +32,11 @@ def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
 def slot_ids(tx: Tx, allocation_id: str) -> list[str]:
     statement = select(t.claims.c.slot_id).where(t.claims.c.allocation_id == allocation_id, t.claims.c.state != "freed")
     return [row.slot_id for row in tx.conn.execute(statement.order_by(t.claims.c.slot_id))]
+
+
+def holders(tx: Tx, allocation_ids: Sequence[str]) -> dict[str, str]:
+    """Which of these holds which slot, by slot."""
+    return dict(tx.run(_HOLDERS, {"ids": list(allocation_ids)}).fetchall())
 
 
 def scrubbing(tx: Tx, allocation_id: str) -> None:

@@ -68,6 +68,7 @@ class PlanView(Out, frozen=True):
     fits: bool
     realisations: list[str]
     reasons: list[ReasonView]
+    earliest: datetime | None = None  # when it would fit, from the leases of those who are there; None: nobody knows
 
 
 class Confirm(In, frozen=True):
