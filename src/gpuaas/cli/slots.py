@@ -36,7 +36,7 @@ def ls(session: Session, node: str | None) -> None:
 
 
 def _row(node: "NodeView", item: "SlotView") -> tuple[object, ...]:
-    state = "drained" if item.drain or node.drain else item.state
+    state = "drained" if item.state == "approved" and (item.drain or node.drain) else item.state
     reason = item.reason or drained(item.drain or node.drain)
     return node.name, item.name, state, item.gpu_model, len(item.gpus), item.numa, item.allocation_id, reason
 
