@@ -23,6 +23,7 @@ def allocation(name: str = "train-1", state: str = "active", **more: Any) -> dic
         "created_at": AT,
         "active_at": AT,
         "released_at": None,
+        "lease": None,
         **more,
     }
 

@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "who was on a machine that ended is there for ever",
         CONTROL + "link/logins.py",
-        "        logins.machine_ended(tx, allocation, at, _why(fact.kind, fact.data))\n",
+        "        logins.machine_ended(tx, allocation, when, _why(fact.kind, fact.data))\n",
         "",
         6,
     ),
@@ -349,8 +349,8 @@ MUTANTS = (
     Mutant(
         "a dead machine is not noticed",
         NODE + "runner.py",
-        "        if machine is not None and machine.running:\n            return\n        reason",
-        "        if machine is not None:\n            return\n        reason",
+        "        if machine is not None and machine.running:\n            return\n        # First",
+        "        if machine is not None:\n            return\n        # First",
         114,
     ),
 )
