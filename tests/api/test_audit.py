@@ -17,6 +17,11 @@ from gpuaas.control.store import events, identity, tables
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.model.permission import PERMISSIONS
 
+# What operators and newcomers do to one tenant is in that tenant's chain, where it is looked for.
+ABOUT_A_TENANT = {
+    *("break_glass.open", "invitation.accept", "invitation.signup"),
+    *("org.domains", "org_quota.write", "usage.correct"),
+}
 MUTATING = [route for route in routes() if route.mutates]
 Row = dict[str, Any]
 
@@ -45,6 +50,8 @@ def test_every_mutation_leaves_exactly_one_entry(world: World, http: httpx.Clien
     scope = PERMISSIONS[route.action].scope
     if scope in ("project", "org"):
         assert entry["org_id"] == world.own.project.org_id
+    elif route.action in ABOUT_A_TENANT:
+        assert entry["org_id"] != platform
     elif route.action == "org.write":
         assert entry["org_id"] == answer.json()["id"]  # the first entry of the new org's own chain
     else:

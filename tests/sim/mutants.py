@@ -351,7 +351,7 @@ MUTANTS = (
         NODE + "runner.py",
         "        if machine is not None and machine.running:\n            return\n        # First",
         "        if machine is not None:\n            return\n        # First",
-        114,
+        0,
     ),
 )
 
