@@ -165,13 +165,6 @@ MUTANTS = (
         8,
     ),
     Mutant(
-        "a GPU that could not be scrubbed is free in a restored database",
-        CONTROL + "operations/drift.py",
-        "for gpu in holding.dirty]",
-        "for gpu in holding.dirty[:0]]",
-        7466,
-    ),
-    Mutant(
         "a node that follows another store is not asked what it holds",
         CONTROL + "link/session.py",
         "synced = hello.store_id == store_id and node.synced_store_id == store_id",
@@ -291,13 +284,6 @@ MUTANTS = (
         3,
     ),
     Mutant(
-        "a machine that was extended stays down",
-        CONTROL + "operations/restart.py",
-        '"stopped": False}',
-        '"stopped": body.get("stopped", False)}',
-        115,
-    ),
-    Mutant(
         "a server believes its own clock",
         "gpuaas/kit/clock.py",
         "return self._told + timedelta(seconds=self._source.boottime() - self._at)",
@@ -317,13 +303,6 @@ MUTANTS = (
         "or specs.base > self.journal.revision:",
         "or specs.base < 0:",
         156,
-    ),
-    Mutant(
-        "the agent reports gone what it could not take down",
-        NODE + "take_down.py",
-        "    if errors:\n",
-        "    if errors and not scrubs:\n",
-        35,
     ),
     Mutant(
         "teardown forgets to scrub",

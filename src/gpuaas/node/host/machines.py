@@ -37,7 +37,7 @@ from gpuaas.node.host.supervisor.plan import Plan
 
 RECORD, BUNDLE = "machine.json", "bundle"
 _OWN = "_host"  # the supervisor's cgroup is beside the machine's, and not counted or limited with it
-_FILES = (RECORD, "pid", "exit.json", "sessions.json", "supervisor.log", requests.SOCKET)
+_FILES = (RECORD, "pid", ".pid", "exit.json", "sessions.json", "supervisor.log", requests.SOCKET)
 
 
 class Process(Struct, frozen=True):
