@@ -68,7 +68,6 @@ def test_marks_come_before_the_record(paths: Paths, gpus: SimulatedGpus) -> None
     devices = Devices(paths, gpus, "boot-1")
     devices.ensure(ID, asking_for(gpus, 0, 1))
     (paths.state / "devices" / ID).unlink()
-    devices = Devices(paths, gpus, "boot-1")  # the next agent
     with pytest.raises(HostError, match="not scrubbed"):
         devices.ensure(OTHER_ID, asking_for(gpus, 1))
     devices.ensure(ID, asking_for(gpus, 0, 1))

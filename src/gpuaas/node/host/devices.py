@@ -34,7 +34,6 @@ class Devices:
         self._records = FileDisk(paths.state / "devices")
         self._marks = Marks(paths.state / "gpus")
         self._giving = threading.Lock()
-        self._given = self._recorded()
 
     def ready(self, id: str, body: AllocationBody) -> bool:
         """Whether there is nothing to be done: then a running container is no obstacle."""
@@ -82,7 +81,6 @@ class Devices:
         known = self._known()
         scrubs = [self._scrub(id, name, known) for name in sorted({*gpus, *(held.gpus if held else [])})]
         self._records.remove(id)
-        self._given.pop(id, None)
         return scrubs
 
     def held(self, id: str) -> Held | None:
@@ -122,17 +120,12 @@ class Devices:
             raise HostError("devices_ensure", id, f"GPU {gpu} was not scrubbed: {dirty}")
 
     def _holder(self, id: str, gpu: str) -> str | None:
-        return next((other for other, gpus in list(self._given.items()) if other != id and gpu in gpus), None)
-
-    def _recorded(self) -> dict[str, list[str]]:
-        """Who holds what. Read once: no other agent writes these records."""
-        found = {}
-        for id in self.ids():
+        for other in self.ids() - {id}:
             with suppress(HostError):  # its own removal reports a damaged record
-                held = self.held(id)
-                if held is not None:
-                    found[id] = held.gpus
-        return found
+                held = self.held(other)
+                if held is not None and gpu in held.gpus:
+                    return other
+        return None
 
     def _scrub(self, id: str, name: str, known: dict[str, Gpu]) -> Scrub:
         holder = self._holder(id, name)
@@ -145,7 +138,6 @@ class Devices:
 
     def _write(self, id: str, held: Held) -> None:
         self._records.write(id, msgspec.json.encode(held))
-        self._given[id] = held.gpus
 
 
 def _why(id: str) -> str:

@@ -61,7 +61,6 @@ class Rootfs:
         self._release_seconds = release_seconds
         self._records = FileDisk(paths.layers)
         self._claiming = threading.Lock()
-        self._bases = self._recorded()
 
     def ensure(self, id: str, body: AllocationBody, more: Sequence[AnyOperation] = ()) -> bool:
         """With `more` done in its mount namespace. True: made now, for the first time, so nobody has written to it."""
@@ -92,8 +91,6 @@ class Rootfs:
         self._unmount(id, layer)
         safepath.remove_tree(self._paths.layers, self._paths.layer(id).name)
         self._records.remove(id + _RECORD)
-        with self._claiming:
-            self._bases.pop(id, None)
 
     def close(self, id: str) -> None:
         """No mount is left; what the tenant wrote stays, for the next `ensure`."""
@@ -154,25 +151,18 @@ class Rootfs:
                 version = self._images.resolve(body.image)
                 layer = Layer(body.uid_base, body.image, version, self._limit.name, self._size_mib)
                 self._records.write(id + _RECORD, msgspec.json.encode(layer))
-            self._bases[id] = layer.uid_base
         if (layer.uid_base, layer.label) != (body.uid_base, body.image):
             cause = f"its layer was made for ids from {layer.uid_base} over the image {layer.label}"
             raise HostError("rootfs_ensure", id, cause, transient=False)
         return layer
 
     def _holder(self, id: str, uid_base: int) -> str | None:
-        others = (other for other, base in self._bases.items() if other != id and abs(base - uid_base) < IDS_PER_RANGE)
-        return next(others, None)
-
-    def _recorded(self) -> dict[str, int]:
-        """Whose ids begin where. Read once: no other agent writes these records."""
-        found = {}
-        for id in self.ids():
+        for other in self.ids() - {id}:
             with suppress(HostError):  # one damaged record must not stop all others; the server keeps ranges apart too
-                layer = self.layer(id)
-                if layer is not None:
-                    found[id] = layer.uid_base
-        return found
+                layer = self.layer(other)
+                if layer is not None and abs(layer.uid_base - uid_base) < IDS_PER_RANGE:
+                    return other
+        return None
 
     def _operations(self, live: Path, layer: Layer, disk: AnyOperation) -> list[AnyOperation]:
         lower = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
