@@ -85,6 +85,13 @@ def test_a_file_of_the_hosts_that_is_left_open(machine: Machine, work: Path) -> 
         verify(machine.pid, machine.boot, machine.layout)
 
 
+def test_another_program(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuaas.node.host.container.verify._EXEC_SECONDS", 0.5)
+    machine.start({"process": {"args": lambda _: ["/usr/bin/sleep", "60"]}})
+    with pytest.raises(HostError, match="it runs sleep, not init"):
+        verify(machine.pid, machine.boot, machine.layout)
+
+
 @pytest.mark.parametrize("what", SPOILED)
 def test_one_difference_is_named(machine: Machine, what: str) -> None:
     says, spoil = SPOILED[what]

@@ -4,6 +4,7 @@ Looks only at what the kernel says about the first process, from outside: nothin
 """
 
 import os
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from gpuaas.node.host.mounts.idmaps import IDS_PER_RANGE
 from gpuaas.node.host.mounts.mounts import mounts
 
 _SECCOMP_FILTER = 2
+_NAME_LENGTH = 15  # of /proc/<pid>/comm
+_EXEC_SECONDS = 5.0
 _OWN = ("user", "net", "pid", "mnt", "ipc", "uts", "cgroup")
 # What runtimes add by themselves. To make a node and to open tun takes capabilities that nobody inside has.
 _ALWAYS = {"b *:* m", "c *:* m", "c 5:1 rwm", "c 10:200 rwm"}
@@ -28,6 +31,7 @@ def verify(pid: int, boot: Boot, layout: Layout) -> None:
     """`pid` is the machine's first process; the caller knows that it lives. Raises with all that is different."""
     with asking("verify", boot.id):
         found = [
+            *_program(pid, boot),
             *_rights(pid, boot),
             *_maps(pid, boot),
             *_handles(pid),
@@ -38,6 +42,16 @@ def verify(pid: int, boot: Boot, layout: Layout) -> None:
         ]
     if found:
         raise HostError("verify", boot.id, "; ".join(found), transient=False)
+
+
+def _program(pid: int, boot: Boot) -> list[str]:
+    """Runtimes return a moment before the process becomes the program: until then it has files of theirs open."""
+    wanted, deadline = os.path.basename(boot.init[0])[:_NAME_LENGTH], time.monotonic() + _EXEC_SECONDS
+    while (name := Path(f"/proc/{pid}/comm").read_text().strip()) != wanted:
+        if time.monotonic() > deadline:
+            return [f"it runs {name}, not {wanted}"]
+        time.sleep(0.001)
+    return []
 
 
 def _rights(pid: int, boot: Boot) -> list[str]:
