@@ -97,6 +97,13 @@ def done(phases: list[dict[str, Any]], name: str, now: float, message: str = "")
     return result
 
 
+def delivered(phases: list[dict[str, Any]], steps: list[dict[str, Any]], now: float) -> list[dict[str, Any]]:
+    """The node has it since its first step began; its first report comes later. Its clock may be another one."""
+    sent = next((phase["started_at"] for phase in phases if phase["name"] == "deliver"), None)
+    begun = min((step["started_at"] for step in steps if step["started_at"]), default=now)
+    return done(phases, "deliver", min(now, max(begun, sent or begun)))
+
+
 def failed(phases: list[dict[str, Any]], now: float, message: str) -> list[dict[str, Any]]:
     """The phase that was running (or the first that is not done) failed, unless one is already marked."""
     if any(phase["state"] == "failed" for phase in phases):

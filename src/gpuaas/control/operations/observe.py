@@ -12,7 +12,7 @@ from gpuaas.control.store import allocations, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION
-from gpuaas.model.operation import KINDS, Operation, done, reported
+from gpuaas.model.operation import KINDS, Operation, delivered, done, reported
 from gpuaas.wire.node import Condition, Failure
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,8 @@ def _ends(operation: Operation, condition: Condition) -> bool:
 
 
 def _show_progress(tx: Tx, operation: Operation, condition: Condition, *, last_word: bool) -> Operation:
-    now = tx.now.timestamp()
     steps = [msgspec.to_builtins(step) for step in condition.steps]
-    phases = reported(done(operation.phases, "deliver", now), steps)
+    phases = reported(delivered(operation.phases, steps, tx.now.timestamp()), steps)
     if not last_word:  # otherwise they are written with the end of the operation
         operations.set_phases(tx, operation, phases)
     return replace(operation, phases=phases)
