@@ -48,9 +48,9 @@ INSERT INTO nodes (id, name, public_key, state, approve_slots, inventory, create
 SELECT 'nd-' || lpad(n::text, 16, 'a'), 'node-' || n, n::text, 'ready', true,
        '{"ready": true, "reason": "", "address": "192.0.2.1", "gpus": []}', now(), now() + interval '1 day'
 FROM generate_series(1, %(nodes)s) n;
-INSERT INTO slots (id, node_id, name, gpu_model, gpus, cpus, memory_mib, numa, state, created_at)
+INSERT INTO slots (id, node_id, name, gpu_model, gpus, cpus, memory_mib, numa, state, link_group, created_at)
 SELECT 'sl-' || lpad(n::text, 12, 'a') || lpad(s::text, 4, 'a'), 'nd-' || lpad(n::text, 16, 'a'), 'gpu' || s, 'H100',
-       ARRAY['GPU-' || n || '-' || s], 8, 65536, s / 4, 'approved', now()
+       ARRAY['GPU-' || n || '-' || s], 8, 65536, s / 4, 'approved', 0, now()
 FROM generate_series(1, %(nodes)s) n, generate_series(0, %(slots)s - 1) s;
 INSERT INTO slot_gpus (gpu, slot_id) SELECT gpus[1], id FROM slots;
 INSERT INTO allocations (id, org_id, project_id, name, offer_id, owner_id, group_id, state, node_id, seat, realisation,
@@ -71,7 +71,7 @@ DELETE FROM claims WHERE created_at > %(since)s;
 DELETE FROM operations; DELETE FROM specs; DELETE FROM events; DELETE FROM audit WHERE action = 'allocation.launch';
 DELETE FROM allocations WHERE created_at > %(since)s;
 UPDATE orgs SET audit_seq = coalesce((SELECT max(seq) FROM audit WHERE org_id = orgs.id), 0);
-UPDATE capacity SET free_slots = 6, free_gpus = 6, together = 4 WHERE free_slots < 6;
+UPDATE capacity SET free_slots = 6, free_gpus = 6, together = 4, linked = 6 WHERE free_slots < 6;
 UPDATE bare SET taken = NULL WHERE taken > 0;
 """
 BARE = (

@@ -80,6 +80,19 @@ def test_no_capacity_is_exit_code_5(gpuaas: Gpuaas, server: Playback) -> None:
     assert (said.code, said.out) == (5, "Does not fit: full (1).\n")
 
 
+def test_an_operator_is_told_when_gpus_are_not_linked(gpuaas: Gpuaas, server: Playback) -> None:
+    seat = {"node": "node-a", "realisation": "gpu_slice", "gpus": 3, "link_groups": 2, "numa_domains": 1}
+    linked = {"node": "node-b", "realisation": "gpu_slice", "gpus": 4, "link_groups": 1, "numa_domains": 1}
+    plan = {"fits": True, "realisations": ["gpu_slice"], "reasons": [], "seats": [seat, linked]}
+    server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, plan))
+    said = gpuaas("plan", "--offer", "h100-3")
+    assert said.code == 0
+    assert "on node-a: 3 GPUs that are not all linked directly: of 2 groups, in one NUMA domain" in said.out
+    assert "on node-b: 4 GPUs of one link group" in said.out
+    server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, {**plan, "seats": []}))
+    assert gpuaas("plan", "--offer", "h100-3").out == "Fits, as gpu_slice.\n"
+
+
 def test_ls(gpuaas: Gpuaas, server: Playback) -> None:
     found = samples.page(samples.allocation("a"), samples.allocation("b", "failed", endpoint=None))
     server.on("GET", ALLOCATIONS, Answer(200, found))

@@ -21,6 +21,14 @@ def test_gpus_are_read_from_a_word(gpus: str, count: int, vendor: str, memory_mi
     assert inventory.slots[0].name == "gpu0"
 
 
+@pytest.mark.parametrize(
+    ("gpus", "groups"),
+    [("4xH100", [0, 0, 0, 0]), ("5xA100", [0, 0, 1, 1, None]), ("2xL4", [None, None]), ("1xH100", [None])],
+)
+def test_neighbours_are_linked_as_in_real_machines(gpus: str, groups: list[int | None]) -> None:
+    assert [gpu.link_group for gpu in FakeHost(gpus).inventory().gpus] == groups
+
+
 @pytest.mark.parametrize("gpus", ["", "H100", "0xH100", "8xB9000", "8 x H100", "-1xH100", "9999xH100"])
 def test_other_words_are_refused(gpus: str) -> None:
     with pytest.raises(ValueError, match="like 8xH100"):

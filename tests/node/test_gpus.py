@@ -4,8 +4,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gpuaas.node.host.gpus import amd, nvml, pci
+from gpuaas.node.host.gpus import amd, links, nvml, pci
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Gpu, label, report, slots
 from gpuaas.node.host.gpus.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
@@ -27,7 +29,9 @@ def instance(number: int) -> RecordedGpu:
     return RecordedGpu(f"MIG-{number}", name, 10 * GIB, gpu_instance=number, compute_instance=0)
 
 
-def put_card(sysfs: Path, address: str, vendor: str, driver: str = "", numa: int = -1, render: str = "") -> None:
+def put_card(
+    sysfs: Path, address: str, vendor: str, driver: str = "", numa: int = -1, render: str = "", hive: str = ""
+) -> None:
     directory = sysfs / "bus/pci/devices" / address
     directory.mkdir(parents=True)
     for name, text in (("vendor", vendor), ("device", "0x2330"), ("class", "0x030200"), ("numa_node", str(numa))):
@@ -36,6 +40,9 @@ def put_card(sysfs: Path, address: str, vendor: str, driver: str = "", numa: int
         module = sysfs / "bus/pci/drivers" / driver
         module.mkdir(parents=True, exist_ok=True)
         (directory / "driver").symlink_to(module)
+    if hive:
+        (directory / "xgmi_hive_info").mkdir()
+        (directory / "xgmi_hive_info/xgmi_hive_id").write_text(hive + "\n")
     if render:
         (directory / "drm" / render).mkdir(parents=True)
 
@@ -57,6 +64,55 @@ def test_nvidia_gpus_are_read_with_their_driver_and_place(tmp_path: Path) -> Non
     assert second.nodes == ("/dev/nvidia1",)
     assert second.cdi[0] == "nvidia.com/gpu=GPU-00000001-aaaa"
     assert found.unusable == []
+
+
+SWITCHES = tuple((f"00000000:C{n}:00.0", 2) for n in range(4))
+
+
+def test_gpus_behind_the_same_switches_are_linked(tmp_path: Path) -> None:
+    found = nvml.read(RecordedNvml([h100(n, links=SWITCHES) for n in range(8)]), tmp_path)
+    assert {gpu.link_group for gpu in found.gpus} == {0}
+    assert [report(gpu).link_group for gpu in found.gpus] == [0] * 8
+
+
+def test_bridges_make_pairs_and_one_that_is_down_or_leads_nowhere_does_not(tmp_path: Path) -> None:
+    ends = [(1, 0), (0, 0), (3, 0), (2, 0)]
+    cards = [h100(n, links=(("", 0), (f"00000000:{other:02X}:00.0", kind))) for n, (other, kind) in enumerate(ends)]
+    down, gone = h100(4, links=(("", 0),)), h100(5, links=(("00000000:77:00.0", 0),))
+    found = nvml.read(RecordedNvml([*cards, down, gone, h100(6)]), tmp_path)
+    assert [gpu.link_group for gpu in found.gpus] == [0, 0, 1, 1, None, None, None]
+
+
+def test_switches_without_an_address_here_link_all_that_reach_them(tmp_path: Path) -> None:
+    outside = (("00000000:00:00.0", 2),)
+    found = nvml.read(RecordedNvml([h100(n + 1, links=outside) for n in range(4)]), tmp_path)
+    assert [gpu.link_group for gpu in found.gpus] == [0, 0, 0, 0]
+
+
+def test_a_gpu_that_is_cut_into_instances_is_linked_to_none(tmp_path: Path) -> None:
+    cards = [h100(0, links=SWITCHES, mig=[instance(1)]), h100(1, links=SWITCHES), h100(2, links=SWITCHES)]
+    found = nvml.read(RecordedNvml(cards), tmp_path, tmp_path)
+    assert [gpu.link_group for gpu in found.gpus] == [None, 0, 0]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefghxyz"))), st.permutations("abcdefgh")
+)
+def test_link_groups_are_what_can_be_reached(ends: dict[str, set[str]], order: list[str]) -> None:
+    near: dict[str, set[str]] = {each: {each} for each in "abcdefghxyz"}
+    for start, others in ends.items():
+        for other in others:
+            near[start].add(other)
+            near[other].add(start)
+    for _ in near:
+        near = {each: set().union(*(near[other] for other in others)) for each, others in near.items()}
+    found = links.groups(ends, order)
+    for one in order:
+        alone = near[one] & set(order) == {one}
+        assert alone == (one not in found)
+        for other in order:
+            if not alone:
+                assert (other in near[one]) == (found.get(other) == found[one])
 
 
 def test_mig_instances_take_the_place_of_their_gpu(tmp_path: Path) -> None:
@@ -127,6 +183,19 @@ def test_amd_gpus(tmp_path: Path) -> None:
     assert "2 uncorrected" in one.trouble
     assert report(one).model == "AMD Instinct MI300X OAM"
     assert found.unusable[0].what == "0000:c2:00.0"
+
+
+def test_amd_gpus_of_one_hive_are_linked(tmp_path: Path) -> None:
+    hives = ["0x1a2b", "0x1a2b", "", "0x3c4d"]
+    for n, hive in enumerate(hives):
+        put_card(tmp_path, f"0000:c{n}:00.0", "0x1002", "amdgpu", hive=hive)
+    cards = [{"uuid": str(n), "bdf": f"0000:c{n}:00.0", "asic": {}, "vram": {}, "driver": {}} for n in range(4)]
+    found = amd.read(RecordedAmdSmi(cards), tmp_path)
+    assert [gpu.link_group for gpu in found.gpus] == [0, 0, None, None]
+    both = discover(
+        lambda: RecordedNvml([h100(n, links=SWITCHES) for n in range(2)]), lambda: RecordedAmdSmi(cards), tmp_path
+    )
+    assert [gpu.link_group for gpu in both.gpus] == [0, 0, 1, 1, None, None]
 
 
 @pytest.mark.parametrize(

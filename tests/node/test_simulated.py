@@ -37,6 +37,7 @@ def test_they_look_like_real_ones(gpus: Simulated) -> None:
     assert (len(found), first.vendor, first.model, first.memory_mib) == (4, "nvidia", "H100", 81559)
     assert (first.driver, first.toolkit) == ("550.90", "12.4")
     assert len({gpu.uuid for gpu in found}) == 4
+    assert [(gpu.numa, gpu.link_group) for gpu in found] == [(0, 0), (0, 0), (1, 0), (1, 0)]
     amd = Simulated(gpus.root, Plan("2xMI300X", "node-a", 120, 0)).gpus()[0]
     assert (amd.vendor, amd.memory_mib, amd.toolkit) == ("amd", 196608, "6.2")
 

@@ -314,8 +314,10 @@ class Watch:
             groups: dict[int, int] = defaultdict(int)
             free = [s for s in slots if s["state"] == "approved" and s["id"] not in held | drained]
             free = [s for s in free if s["gpu_model"] == model]
+            links: dict[object, int] = defaultdict(int)
             for slot in free:
                 groups[slot["numa"]] += len(slot["gpus"])
+                links[slot["id"] if slot["link_group"] is None else slot["link_group"]] += len(slot["gpus"])
             truth = {
                 "pool": node["org_id"] or "",
                 "open": node["state"] == "ready"
@@ -325,6 +327,7 @@ class Watch:
                 "free_slots": len(free),
                 "free_gpus": sum(groups.values()),
                 "together": max(groups.values(), default=0),
+                "linked": max(links.values(), default=0),
             }
             said = {name: row[name] for name in truth}
             expect(said == truth, f"of {model} on {node_id} is counted {said}, there is {truth}")

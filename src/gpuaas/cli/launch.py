@@ -11,7 +11,7 @@ from gpuaas.cli.command import Command, project_option
 from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
-    from gpuaas.sdk.types import Launched, ReasonView
+    from gpuaas.sdk.types import Launched, ReasonView, SeatView
 
 _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, help="Several equal ones: all or none.")
 
@@ -120,11 +120,22 @@ def plan(session: Session, offer: str, count: int, project: str | None) -> int:
         output.json(found)
     elif found.fits:
         output.echo(output.safe(f"Fits, as {', '.join(found.realisations)}."))
+        for seat in found.seats:
+            output.echo(output.safe(_where(seat)))
     else:
         output.echo(output.safe(f"Does not fit: {_why(found.reasons)}."))
         if found.earliest:
             output.echo(f"It would fit at {output.moment(found.earliest)}, when leases end.")
     return exits.OK if found.fits else exits.CONFLICT
+
+
+def _where(seat: "SeatView") -> str:
+    """For operators."""
+    gpus = f"{seat.gpus} GPU{'s' if seat.gpus != 1 else ''}"
+    if seat.link_groups <= 1:
+        return f"  on {seat.node}: {gpus}{' of one link group' if seat.gpus > 1 else ''}"
+    domains = "one NUMA domain" if seat.numa_domains == 1 else f"{seat.numa_domains} NUMA domains"
+    return f"  on {seat.node}: {gpus} that are not all linked directly: of {seat.link_groups} groups, in {domains}"
 
 
 def _why(reasons: "list[ReasonView]") -> str:

@@ -109,7 +109,8 @@ def pool(session: Session, name: str, org: str | None) -> None:
 
 def _slot_row(s: "SlotView") -> tuple[object, ...]:
     why = s.reason or drained(s.drain)
-    return s.name, s.state, s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), s.allocation_id, why
+    where = s.numa, s.link_group
+    return s.name, s.state, s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), *where, s.allocation_id, why
 
 
 def drained(drain: "DrainView | None") -> str:
@@ -139,4 +140,4 @@ def show_node(session: Session, item: "NodeView") -> None:
     )
     output.echo()
     rows = [_slot_row(slot) for slot in item.slots]
-    return output.table(("SLOT", "STATE", "MODEL", "GPUS", "CPUS", "MEMORY", "MACHINE", "REASON"), rows)
+    return output.table(("SLOT", "STATE", "MODEL", "GPUS", "CPUS", "MEMORY", "NUMA", "LINK", "MACHINE", "REASON"), rows)

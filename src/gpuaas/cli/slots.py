@@ -31,14 +31,24 @@ def ls(session: Session, node: str | None) -> None:
     if session.json:
         return output.json_page([item for found in nodes for item in found.slots])
     rows = [_row(found, item) for found in nodes for item in found.slots]
-    columns = ("NODE", "SLOT", "STATE", "MODEL", "GPUS", "NUMA", "MACHINE", "REASON")
+    columns = ("NODE", "SLOT", "STATE", "MODEL", "GPUS", "NUMA", "LINK", "MACHINE", "REASON")
     return output.table(columns, rows, empty="No slots. `gpuaas node ls` shows what has joined.")
 
 
 def _row(node: "NodeView", item: "SlotView") -> tuple[object, ...]:
     state = "drained" if item.state == "approved" and (item.drain or node.drain) else item.state
     reason = item.reason or drained(item.drain or node.drain)
-    return node.name, item.name, state, item.gpu_model, len(item.gpus), item.numa, item.allocation_id, reason
+    return (
+        node.name,
+        item.name,
+        state,
+        item.gpu_model,
+        len(item.gpus),
+        item.numa,
+        item.link_group,
+        item.allocation_id,
+        reason,
+    )
 
 
 @slot.command()

@@ -33,6 +33,7 @@ class Slot:
     numa: int
     state: str
     reason: str
+    link_group: int | None
 
 
 @dataclass(frozen=True)

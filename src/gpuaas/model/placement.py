@@ -19,6 +19,12 @@ class SlotView:
     state: str
     claimed: bool
     drained: bool = False
+    link_group: int | None = None
+
+    @property
+    def linked(self) -> str:
+        """The same for slots whose GPUs are linked directly; its own where they are linked to no other."""
+        return self.id if self.link_group is None else f"link group {self.link_group}"
 
     @property
     def free(self) -> bool:
@@ -64,6 +70,20 @@ class Seat:
     node_id: str
     slots: tuple[SlotView, ...]
     realisation: str
+    node_name: str = ""  # for operators only
+
+    @property
+    def gpus(self) -> int:
+        return sum(slot.gpu_count for slot in self.slots)
+
+    @property
+    def link_groups(self) -> int:
+        """How many groups of linked GPUs it has a part of; one that is linked to no other is a group of its own."""
+        return len({slot.linked for slot in self.slots})
+
+    @property
+    def numa_domains(self) -> int:
+        return len({slot.numa for slot in self.slots})
 
 
 @dataclass(frozen=True)
@@ -88,8 +108,16 @@ class Plan:
 
 
 def most_together(slots: Iterable[SlotView]) -> int:
-    """GPUs of the group of neighbours that has most of them among these slots."""
+    """GPUs of the NUMA domain that has most of them among these slots."""
     groups: Counter[int] = Counter()
     for slot in slots:
         groups[slot.numa] += slot.gpu_count
+    return max(groups.values(), default=0)
+
+
+def most_linked(slots: Iterable[SlotView]) -> int:
+    """GPUs of the group of linked ones that has most of them among these slots."""
+    groups: Counter[str] = Counter()
+    for slot in slots:
+        groups[slot.linked] += slot.gpu_count
     return max(groups.values(), default=0)

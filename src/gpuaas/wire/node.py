@@ -110,6 +110,7 @@ class GpuReport(Part, frozen=True):
     toolkit: str = ""  # what the driver supports at most, like "CUDA 12.4" or "ROCm 6.1"
     trouble: Message = ""  # why it is not healthy
     numa: Annotated[int, Meta(ge=0, le=1024)] = 0
+    link_group: Annotated[int, Meta(ge=0, le=1024)] | None = None  # the same: linked directly, by NVLink or XGMI
 
 
 class SlotProposal(Part, frozen=True):

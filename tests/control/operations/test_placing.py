@@ -1,21 +1,26 @@
 """Where machines go, through the store: by the counts, in line, together, all or none."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from control.cluster import Cluster
+from control.fleet import Agent
 from gpuaas.control.app import nodes as fleet
+from gpuaas.control.app import slots
 from gpuaas.control.app.allocations import plan
+from gpuaas.control.http import views
 from gpuaas.control.store.transaction import Store, connect
 from gpuaas.kit.errors import Problem
-from gpuaas.wire.node import SlotProposal
+from gpuaas.wire.node import Inventory, SlotProposal
 
 
 def counts(cluster: Cluster) -> list[tuple[Any, ...]]:
-    rows = cluster.sql("SELECT n.name, c.open, c.slots, c.free_slots, c.free_gpus, c.together FROM capacity c"
+    rows = cluster.sql("SELECT n.name, c.open, c.slots, c.free_slots, c.free_gpus, c.together, c.linked"
+                       " FROM capacity c"
                        " JOIN nodes n ON n.id = c.node_id ORDER BY n.name")  # fmt: skip
     return [tuple(row) for row in rows]
 
@@ -28,25 +33,25 @@ def node_of(cluster: Cluster, id: str) -> str:
 
 def test_counts_follow_every_change(cluster: Cluster) -> None:
     agent = cluster.agent("a", gpus=2)
-    assert counts(cluster) == [("a", True, 2, 2, 2, 2)]
+    assert counts(cluster) == [("a", True, 2, 2, 2, 2, 1)]
     id = cluster.launch("m")
-    assert counts(cluster) == [("a", True, 2, 1, 1, 1)]
+    assert counts(cluster) == [("a", True, 2, 1, 1, 1, 1)]
     agent.settle()
     cluster.release(id)
-    assert counts(cluster) == [("a", True, 2, 1, 1, 1)], "not scrubbed yet"
+    assert counts(cluster) == [("a", True, 2, 1, 1, 1, 1)], "not scrubbed yet"
     agent.settle()
-    assert counts(cluster) == [("a", True, 2, 2, 2, 2)]
+    assert counts(cluster) == [("a", True, 2, 2, 2, 2, 1)]
     agent.report(inventory=agent.inventory(ready=False))
-    assert counts(cluster) == [("a", False, 2, 2, 2, 2)]
+    assert counts(cluster) == [("a", False, 2, 2, 2, 2, 1)]
     agent.report(inventory=agent.inventory(slots=agent.inventory().slots[:1]))
-    assert counts(cluster) == [("a", True, 1, 1, 1, 1)]
+    assert counts(cluster) == [("a", True, 1, 1, 1, 1, 1)]
 
 
 def test_a_slot_counts_from_its_approval_on(cluster: Cluster) -> None:
     cluster.agent("a", gpus=2, approve_slots=False)
-    assert counts(cluster) == [("a", True, 2, 0, 0, 0)]
+    assert counts(cluster) == [("a", True, 2, 0, 0, 0, 0)]
     cluster.store.transact(fleet.approve, cluster.caller, "a", ["gpu-1"])
-    assert counts(cluster) == [("a", True, 2, 1, 1, 1)]
+    assert counts(cluster) == [("a", True, 2, 1, 1, 1, 1)]
 
 
 def test_the_fullest_node_is_taken_and_a_whole_one_is_kept(cluster: Cluster) -> None:
@@ -58,15 +63,49 @@ def test_the_fullest_node_is_taken_and_a_whole_one_is_kept(cluster: Cluster) -> 
 
 
 def test_neighbours_are_worth_more_than_a_full_node(cluster: Cluster) -> None:
-    split, whole = cluster.agent("a", gpus=2, connect=False), cluster.agent("b", gpus=4, connect=False)
+    split, whole = cluster.agent("a", gpus=2), cluster.agent("b", gpus=4)
     for agent, apart in ((split, 1), (whole, 0)):
         proposed = [msgspec.structs.replace(slot, numa=n * apart) for n, slot in enumerate(agent.inventory().slots)]
-        agent.greet(inventory=agent.inventory(slots=proposed))
-        agent.connect()
-    assert counts(cluster) == [("a", True, 2, 2, 2, 1), ("b", True, 4, 4, 4, 4)]
+        agent.report(inventory=agent.inventory(slots=proposed))
+    assert counts(cluster) == [("a", True, 2, 2, 2, 1, 1), ("b", True, 4, 4, 4, 4, 1)]
     assert node_of(cluster, cluster.launch("two", offer="h100-2")) == whole.node_id
     assert node_of(cluster, cluster.launch("one")) == split.node_id
     assert node_of(cluster, cluster.launch("two-more", offer="h100-2")) == whole.node_id
+
+
+def linked(agent: Agent, size: int) -> Inventory:
+    """With links between so many neighbours each."""
+    made = agent.inventory()
+    return agent.inventory(gpus=[msgspec.structs.replace(gpu, link_group=gpu.index // size) for gpu in made.gpus])
+
+
+def test_a_whole_pair_is_worth_more_than_a_full_node(cluster: Cluster) -> None:
+    torn, whole = cluster.agent("a", gpus=4), cluster.agent("b", gpus=4)
+    torn.report(inventory=linked(torn, 2))
+    for slot in ("gpu-0", "gpu-2"):
+        cluster.store.transact(slots.quarantine, cluster.caller, "a", slot, "a look")
+    whole.report(inventory=linked(whole, 2))
+    assert counts(cluster) == [("a", True, 4, 2, 2, 2, 1), ("b", True, 4, 4, 4, 4, 2)]
+    seat = cluster.store.transact(plan, cluster.caller, "h100-2", None, 1).seats[0]
+    assert (seat.node_name, seat.link_groups) == ("b", 1)
+    user = replace(cluster.caller, platform_role=None)
+    told = views.plan(cluster.store.transact(plan, user, "h100-2", None, 1))
+    assert (told.fits, told.seats) == (True, []), "nodes are for operators"
+    assert node_of(cluster, cluster.launch("pair", offer="h100-2")) == whole.node_id
+    assert node_of(cluster, cluster.launch("one")) == torn.node_id
+    assert counts(cluster) == [("a", True, 4, 1, 1, 1, 1), ("b", True, 4, 2, 2, 2, 2)]
+    assert node_of(cluster, cluster.launch("another")) == torn.node_id
+    assert node_of(cluster, cluster.launch("last pair", offer="h100-2")) == whole.node_id
+
+
+def test_links_that_are_found_later_are_counted(cluster: Cluster) -> None:
+    agent = cluster.agent("a", gpus=4)
+    before = [slot.id for slot in cluster.slots(agent)]
+    agent.report(inventory=linked(agent, 4))
+    assert counts(cluster) == [("a", True, 4, 4, 4, 4, 4)]
+    assert [(slot.id, slot.link_group, slot.state) for slot in cluster.slots(agent)] == [
+        (id, 0, "approved") for id in before
+    ]
 
 
 def test_fifty_at_once_fill_one_node_and_nobody_is_turned_away(cluster: Cluster, database_url: str) -> None:
@@ -78,7 +117,7 @@ def test_fifty_at_once_fill_one_node_and_nobody_is_turned_away(cluster: Cluster,
     rows = cluster.sql("SELECT count(DISTINCT slot_id) AS slots, count(*) AS claims FROM claims WHERE state = 'held'")
     assert (rows[0].slots, rows[0].claims) == (50, 50)
     assert len({cluster.allocation(id).seat for id in made}) == 50
-    assert counts(cluster) == [("a", True, 50, 0, 0, 0)]
+    assert counts(cluster) == [("a", True, 50, 0, 0, 0, 0)]
     with pytest.raises(Problem, match="in use"):
         cluster.launch("one too many")
 

@@ -1,7 +1,9 @@
 """Placement as a pure function: a few cases by hand, then laws over generated fleets."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan
-from gpuaas.model.placement import NodeView, SlotView, Wanted
+from gpuaas.control.placement.scores import APART, LINKED, apart
+from gpuaas.model.placement import NodeView, Seat, SlotView, Wanted
 
 ORG, OTHER = "og-mine", "og-theirs"
 
@@ -53,6 +56,54 @@ def test_slots_of_one_numa_domain_are_preferred() -> None:
     machine = node("a", *(slot("a", n, numa=n % 2) for n in range(4)))
     (seat,) = plan([machine], wanted(2)).seats
     assert len({chosen.numa for chosen in seat.slots}) == 1
+
+
+def test_linked_gpus_are_preferred_to_near_ones_and_near_ones_to_any() -> None:
+    """Two pairs, each with one GPU near each CPU."""
+    pairs = node("a", *(slot("a", n, numa=n % 2, link_group=n // 2) for n in range(4)))
+    (seat,) = plan([pairs], wanted(2)).seats
+    assert (seat.link_groups, seat.numa_domains) == (1, 2)
+    torn = replace(pairs, slots=(*pairs.slots[:1], replace(pairs.slots[1], claimed=True), *pairs.slots[2:]))
+    torn = replace(torn, slots=(*torn.slots[:3], replace(torn.slots[3], claimed=True)))
+    (seat,) = plan([torn], wanted(2)).seats
+    assert (seat.link_groups, seat.numa_domains) == (2, 1)
+    (seat,) = plan([torn, replace(pairs, id="z", name="z")], wanted(2)).seats
+    assert seat.node_id == "z", "a whole pair on an empty node is better than two halves on a full one"
+
+
+def test_within_a_switch_one_numa_domain_is_preferred() -> None:
+    machine = node("a", *(slot("a", n, numa=n // 4, link_group=0) for n in range(8)))
+    (seat,) = plan([machine], wanted(4)).seats
+    assert (seat.link_groups, seat.numa_domains) == (1, 1)
+    (seat,) = plan([machine], wanted(6)).seats
+    assert (seat.link_groups, seat.numa_domains) == (1, 2)
+
+
+def test_half_a_pair_goes_before_a_whole_one() -> None:
+    """On one node, and on two that have the same number of free GPUs."""
+    machine = node("a", *(slot("a", n, link_group=n // 2, claimed=n == 3) for n in range(4)))
+    (seat,) = plan([machine], wanted(1)).seats
+    assert seat.slots[0].id == "a-2"
+    whole = node("a", *(slot("a", n, link_group=n // 2, claimed=n < 2) for n in range(4)))
+    halves = node("b", *(slot("b", n, link_group=n // 2, claimed=n % 2 == 0) for n in range(4)))
+    (seat,) = plan([whole, halves], wanted(1)).seats
+    assert seat.node_id == "b"
+
+
+def test_three_of_pairs_are_a_pair_and_one_of_a_torn_pair() -> None:
+    machine = node("a", *(slot("a", n, link_group=n // 2, claimed=n == 1) for n in range(6)))
+    (seat,) = plan([machine], wanted(3)).seats
+    assert [chosen.id for chosen in sorted(seat.slots, key=lambda s: s.id)] in (
+        ["a-0", "a-2", "a-3"],
+        ["a-0", "a-4", "a-5"],
+    )
+
+
+def test_slots_of_several_gpus_add_up() -> None:
+    machine = node("a", slot("a", 0), slot("a", 1, gpu_count=2), slot("a", 2, gpu_count=4))
+    for gpus in range(1, 8):
+        (seat,) = plan([machine], wanted(gpus)).seats
+        assert seat.gpus == gpus
 
 
 def test_a_dedicated_node_is_free_and_taken_whole() -> None:
@@ -116,6 +167,7 @@ slots_of = st.tuples(
     st.booleans(),
     st.sampled_from(["H100", "H100", "A100", ""]),
     st.integers(0, 1),
+    st.sampled_from([None, 0, 1]),
 )
 
 
@@ -125,8 +177,8 @@ def fleets(draw: st.DrawFn) -> list[NodeView]:
     for number in range(draw(st.integers(0, 5))):
         name = f"n{number}"
         slots = tuple(
-            SlotView(f"{name}-{n}", name, model, gpus, ("GPU",) * gpus, 2, 512, numa, state, claimed)
-            for n, (gpus, state, claimed, model, numa) in enumerate(draw(st.lists(slots_of, max_size=6)))
+            SlotView(f"{name}-{n}", name, model, gpus, ("GPU",) * gpus, 2, 512, numa, state, claimed, False, link)
+            for n, (gpus, state, claimed, model, numa, link) in enumerate(draw(st.lists(slots_of, max_size=6)))
         )
         org = draw(st.sampled_from([None, None, ORG, OTHER]))
         state = draw(st.sampled_from(["ready", "ready", "ready", "lost", "joined"]))
@@ -179,6 +231,45 @@ def test_the_laws_of_placement(fleet: list[NodeView], want: Wanted) -> None:
             assert gpus >= want.gpu_count
         else:
             assert gpus == want.gpu_count
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> NodeView:
+    """One node of GPUs that are given out one by one; groups and domains cross each other as they like."""
+    made = draw(st.lists(st.tuples(st.booleans(), st.integers(0, 1), st.sampled_from([None, 0, 1, 2])), max_size=8))
+    slots = [slot("a", n, claimed=taken, numa=numa, link_group=link) for n, (taken, numa, link) in enumerate(made)]
+    return node("a", *slots)
+
+
+@settings(max_examples=400, deadline=None)
+@given(machines(), st.integers(1, 5))
+def test_no_choice_is_nearer_or_of_fewer_groups(machine: NodeView, gpus: int) -> None:
+    free = [each for each in machine.slots if each.free]
+    every = [Seat("a", choice, "gpu_slice") for choice in combinations(free, gpus)]
+    found = plan([machine], wanted(gpus))
+    assert found.fits == bool(every)
+    for seat in found.seats:
+        assert apart(seat.slots) == min(apart(other.slots) for other in every)
+        if apart(seat.slots) == LINKED:
+            near = [other for other in every if other.link_groups == 1]
+            assert seat.numa_domains == min(other.numa_domains for other in near)
+        if apart(seat.slots) == APART:
+            assert seat.link_groups == min(other.link_groups for other in every)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from([2, 4]), st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(1, 4))
+def test_no_whole_group_is_broken_while_a_torn_one_is_enough(size: int, used: list[int], gpus: int) -> None:
+    slots = [
+        slot("a", group * size + n, numa=group % 2, link_group=group, claimed=n < taken)
+        for group, taken in enumerate(used)
+        for n in range(size)
+    ]
+    left = Counter(each.link_group for each in slots if each.free)
+    for seat in plan([node("a", *slots)], wanted(gpus)).seats:
+        touched = {each.link_group for each in seat.slots}
+        if any(gpus <= free < size for free in left.values()):
+            assert all(left[group] < size for group in touched)
 
 
 @settings(max_examples=100, deadline=None)

@@ -199,7 +199,11 @@ def hide_nodes(caller: Caller, found: Plan) -> Plan:
     """Only operators are told which machine is meant."""
     if caller.platform_role in PLATFORM_ROLES:
         return found
-    return replace(found, reasons=tuple(Reason(r.code, r.message, r.count) for r in found.reasons))
+    return replace(
+        found,
+        seats=tuple(replace(seat, node_name="") for seat in found.seats),
+        reasons=tuple(Reason(r.code, r.message, r.count) for r in found.reasons),
+    )
 
 
 def no_capacity(offer: str, found: Plan) -> Problem:

@@ -153,6 +153,7 @@ def slot(slot: Slot, holder: str | None, drained: Drain | None) -> api.SlotView:
         list(SLOT.allowed(slot.state)),
         slot.numa,
         drain(drained),
+        slot.link_group,
     )
 
 
@@ -181,7 +182,14 @@ def reasons(reasons: tuple[Reason, ...]) -> list[api.ReasonView]:
 
 
 def plan(plan: Plan) -> api.PlanView:
-    return api.PlanView(plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons), plan.earliest)
+    seats = [
+        api.SeatView(seat.node_name, seat.realisation, seat.gpus, seat.link_groups, seat.numa_domains)
+        for seat in plan.seats
+        if seat.node_name
+    ]
+    return api.PlanView(
+        plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons), plan.earliest, seats
+    )
 
 
 def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:

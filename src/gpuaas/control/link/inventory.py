@@ -24,10 +24,14 @@ def reconcile(tx: Tx, node: Node, inventory: Inventory) -> None:
         unwell = name not in wanted and any(gpu in troubles for gpu in slot.gpus)
         if not unwell and (name not in wanted or not _same(slot, wanted[name])):
             _take_out(tx, slot, in_use=slot.id in holders)
-    current = {slot.name for slot in slots.slots(tx, node.id)}
-    for proposal in wanted.values():
-        if proposal.name not in current:
-            _propose(tx, node, proposal, models)
+    groups = {gpu.uuid: gpu.link_group for gpu in inventory.gpus}
+    current = {slot.name: slot for slot in slots.slots(tx, node.id)}
+    for name, proposal in wanted.items():
+        place = proposal.numa, _link_group(proposal, groups)
+        if name not in current:
+            _propose(tx, node, proposal, models, *place)
+        elif (current[name].numa, current[name].link_group) != place:
+            slots.set_place(tx, current[name], *place)
     if troubles:
         for slot in slots.slots(tx, node.id):
             _set_aside_if_unwell(tx, slot, troubles)
@@ -45,7 +49,15 @@ def _take_out(tx: Tx, slot: Slot, in_use: bool) -> None:
         slots.move(tx, slot, "retire", MISSING)
 
 
-def _propose(tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str]) -> None:
+def _link_group(proposal: SlotProposal, groups: dict[str, int | None]) -> int | None:
+    """Of all of its GPUs, if they have one."""
+    found = {groups.get(gpu) for gpu in proposal.gpus}
+    return found.pop() if len(found) == 1 else None
+
+
+def _propose(
+    tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str], numa: int, link_group: int | None
+) -> None:
     kinds = sorted({models.get(gpu, "unknown") for gpu in proposal.gpus})
     state = "approved" if node.approve_slots else "proposed"
     attempt = tx.savepoint()
@@ -58,7 +70,8 @@ def _propose(tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str])
         gpus=proposal.gpus,
         cpus=proposal.cpus,
         memory_mib=proposal.memory_mib,
-        numa=proposal.numa,
+        numa=numa,
+        link_group=link_group,
     )
     if made is None:
         attempt.rollback()

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from gpuaas.control.placement.plan import plan
 from gpuaas.control.store import capacity, slots
+from gpuaas.control.store.capacity import Near
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.placement import NodeView, Plan, Wanted
 
+NEAREST_FIRST: tuple[Near, ...] = ("linked", "numa", "anywhere")
 MISFITS = 8  # nodes that were counted as fitting and were not; after that everything is looked at
 
 
@@ -30,19 +32,19 @@ class Found:
 def find(tx: Tx, wanted: Wanted) -> Found:
     if wanted.count == 1:
         tried: list[str] = []
-        for together in (wanted.gpu_count, 0) if wanted.gpu_count > 1 else (0,):
-            found = _unlocked(tx, wanted, together, tried) or _in_line(tx, wanted, together, tried)
+        for near in NEAREST_FIRST if wanted.gpu_count > 1 else NEAREST_FIRST[-1:]:
+            found = _unlocked(tx, wanted, near, tried) or _in_line(tx, wanted, near, tried)
             if found:
                 return found
     return _everywhere(tx, wanted)
 
 
-def _unlocked(tx: Tx, wanted: Wanted, together: int, tried: list[str]) -> Found | None:
+def _unlocked(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | None:
     while len(tried) < MISFITS:
         attempt = (
             tx.savepoint()
         )  # a node of no use must not stay locked while we wait for another: that ends in a circle
-        node = capacity.lock_best(tx, wanted, together, tried)
+        node = capacity.lock_best(tx, wanted, near, tried)
         if node is not None:
             found = _planned(tx, replace(node, slots=tuple(slots.on_nodes(tx, [node.id])[node.id])), wanted)
             if found.fits:
@@ -55,10 +57,10 @@ def _unlocked(tx: Tx, wanted: Wanted, together: int, tried: list[str]) -> Found 
     return None
 
 
-def _in_line(tx: Tx, wanted: Wanted, together: int, tried: list[str]) -> Found | None:
+def _in_line(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | None:
     """Whoever had the node before us may have left something."""
     while len(tried) < MISFITS:
-        node_id = capacity.best(tx, wanted, together, tried)
+        node_id = capacity.best(tx, wanted, near, tried)
         if node_id is None:
             return None
         attempt = tx.savepoint()

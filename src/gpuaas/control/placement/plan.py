@@ -51,7 +51,7 @@ def _best(
             if chosen:
                 score = packing(node, free, chosen)
                 if best is None or score < best[0]:
-                    best = score, Seat(node.id, tuple(chosen), realisation)
+                    best = score, Seat(node.id, tuple(chosen), realisation, node.name)
                 break
         else:
             if free:

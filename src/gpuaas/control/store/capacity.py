@@ -6,9 +6,12 @@ The counts are never the truth, and always equal to it: whoever changes a slot, 
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 from gpuaas.control.store.transaction import Tx
-from gpuaas.model.placement import NodeView, SlotView, Wanted, most_together
+from gpuaas.model.placement import NodeView, SlotView, Wanted, most_linked, most_together
+
+Near = Literal["linked", "numa", "anywhere"]  # where enough GPUs must be: in one link group, in one NUMA domain
 
 # The order of placement/scores.py, by index: own nodes first, then everybody's; the fullest that fits; of those the
 # one with the fewest neighbours to part. The chosen node is locked; those that somebody works on are passed over. The
@@ -17,9 +20,10 @@ _FITS = """
     SELECT n.id, n.name, n.org_id, n.state, (n.inventory->>'ready')::boolean AS ready, n.inventory->>'reason' AS reason
     FROM capacity c JOIN nodes n ON n.id = c.node_id
     WHERE c.open AND c.free_slots > 0 AND c.gpu_model = %(gpu_model)s AND c.pool = {pool}
-        AND c.free_gpus >= %(gpu_count)s AND c.together >= %(together)s AND (c.free_slots = c.slots OR NOT %(whole)s)
+        AND c.free_gpus >= %(gpu_count)s AND c.linked >= %(linked)s AND c.together >= %(together)s
+        AND (c.free_slots = c.slots OR NOT %(whole)s)
         AND c.node_id <> ALL(%(tried)s::text[]) {more}
-    ORDER BY c.free_gpus, c.together, c.node_id LIMIT 1 {lock}
+    ORDER BY c.free_gpus, c.linked, c.together, c.node_id LIMIT 1 {lock}
 """
 
 
@@ -39,32 +43,37 @@ _LOCK_USABLE = """
     ) ORDER BY n.id FOR NO KEY UPDATE
 """
 _TAKEN = """
-    UPDATE capacity SET free_slots = free_slots - %(slots)s, free_gpus = free_gpus - %(gpus)s, together = %(together)s
+    UPDATE capacity SET free_slots = free_slots - %(slots)s, free_gpus = free_gpus - %(gpus)s, together = %(together)s,
+        linked = %(linked)s
     WHERE node_id = %(node_id)s AND gpu_model = %(gpu_model)s
 """
 _CLOSE_ALL = "UPDATE capacity SET open = false"
 _RECOUNT = """
-    WITH free AS (
-        SELECT s.gpu_model, s.numa,
-            count(*) FILTER (WHERE s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL) AS slots,
-            coalesce(sum(cardinality(s.gpus))
-                FILTER (WHERE s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL), 0) AS gpus,
-            count(*) AS every
+    WITH there AS (
+        SELECT s.gpu_model, s.numa, coalesce('link group ' || s.link_group, s.id) AS link,
+            (s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL)::int AS slots,
+            CASE WHEN s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL
+                THEN cardinality(s.gpus) ELSE 0 END AS gpus
         FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
             LEFT JOIN drains d ON d.slot_id = s.id
-        WHERE s.node_id = %(node_id)s AND s.state <> 'retired' GROUP BY s.gpu_model, s.numa
+        WHERE s.node_id = %(node_id)s AND s.state <> 'retired'
+    ), free AS (
+        SELECT gpu_model, sum(slots) AS slots, sum(gpus) AS gpus FROM there GROUP BY gpu_model
     ), gone AS (
         DELETE FROM capacity WHERE node_id = %(node_id)s AND gpu_model NOT IN (SELECT gpu_model FROM free)
     )
-    INSERT INTO capacity (node_id, gpu_model, pool, open, slots, free_slots, free_gpus, together)
+    INSERT INTO capacity (node_id, gpu_model, pool, open, slots, free_slots, free_gpus, together, linked)
     SELECT n.id, f.gpu_model, coalesce(n.org_id, ''),
         n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false)
             AND NOT EXISTS (SELECT FROM drains d WHERE d.target_id = n.id)
             AND NOT EXISTS (SELECT FROM holds h WHERE h.node_id = n.id),
-        (SELECT sum(every) FROM free), sum(f.slots), sum(f.gpus), max(f.gpus)
-    FROM nodes n, free f WHERE n.id = %(node_id)s GROUP BY n.id, f.gpu_model
+        (SELECT count(*) FROM there), f.slots, f.gpus,
+        (SELECT sum(t.gpus) FROM there t WHERE t.gpu_model = f.gpu_model GROUP BY t.numa ORDER BY 1 DESC LIMIT 1),
+        (SELECT sum(t.gpus) FROM there t WHERE t.gpu_model = f.gpu_model GROUP BY t.link ORDER BY 1 DESC LIMIT 1)
+    FROM nodes n, free f WHERE n.id = %(node_id)s
     ON CONFLICT (node_id, gpu_model) DO UPDATE SET pool = excluded.pool, open = excluded.open, slots = excluded.slots,
-        free_slots = excluded.free_slots, free_gpus = excluded.free_gpus, together = excluded.together
+        free_slots = excluded.free_slots, free_gpus = excluded.free_gpus, together = excluded.together,
+        linked = excluded.linked
 """
 
 
@@ -82,8 +91,15 @@ def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
     gone = {slot.id for slot in slots}
     model = slots[0].gpu_model
     left = [slot for slot in node.slots if slot.free and slot.gpu_model == model and slot.id not in gone]
-    values = {"slots": len(slots), "gpus": sum(slot.gpu_count for slot in slots), "together": most_together(left)}
-    tx.run(_TAKEN, {**values, "node_id": node.id, "gpu_model": model})
+    values = {
+        "node_id": node.id,
+        "gpu_model": model,
+        "slots": len(slots),
+        "gpus": sum(slot.gpu_count for slot in slots),
+        "together": most_together(left),
+        "linked": most_linked(left),
+    }
+    tx.run(_TAKEN, values)
 
 
 def close_all(tx: Tx) -> None:
@@ -91,15 +107,15 @@ def close_all(tx: Tx) -> None:
     tx.run(_CLOSE_ALL)
 
 
-def lock_best(tx: Tx, wanted: Wanted, together: int, tried: Sequence[str]) -> NodeView | None:
+def lock_best(tx: Tx, wanted: Wanted, near: Near, tried: Sequence[str]) -> NodeView | None:
     """The best node that nobody works on right now, locked, without its slots."""
-    row = tx.run(_LOCK_BEST, _values(wanted, together, tried)).fetchone()
+    row = tx.run(_LOCK_BEST, _values(wanted, near, tried)).fetchone()
     return None if row is None else NodeView(row[0], row[1], row[2], row[3], bool(row[4]), row[5] or "", ())
 
 
-def best(tx: Tx, wanted: Wanted, together: int, tried: Sequence[str]) -> str | None:
+def best(tx: Tx, wanted: Wanted, near: Near, tried: Sequence[str]) -> str | None:
     """The best node, whoever works on it. Lock it, and look again."""
-    row = tx.run(_BEST, _values(wanted, together, tried)).fetchone()
+    row = tx.run(_BEST, _values(wanted, near, tried)).fetchone()
     return None if row is None else str(row[0])
 
 
@@ -113,12 +129,13 @@ def lock_usable(tx: Tx, wanted: Wanted) -> None:
     tx.run(_LOCK_USABLE, {"gpu_model": wanted.gpu_model, "org_id": wanted.org_id})
 
 
-def _values(wanted: Wanted, together: int, tried: Sequence[str]) -> dict[str, object]:
+def _values(wanted: Wanted, near: Near, tried: Sequence[str]) -> dict[str, object]:
     return {
         "org_id": wanted.org_id,
         "gpu_model": wanted.gpu_model,
         "gpu_count": wanted.gpu_count,
-        "together": together,
+        "linked": wanted.gpu_count if near == "linked" else 0,
+        "together": wanted.gpu_count if near == "numa" else 0,
         "whole": wanted.needs_whole_node,
         "tried": list(tried),
     }

@@ -88,6 +88,12 @@ def set_reason(tx: Tx, slot: Slot, reason: str) -> None:
     tx.conn.execute(update(t.slots).where(t.slots.c.id == slot.id, t.slots.c.state == slot.state).values(reason=reason))
 
 
+def set_place(tx: Tx, slot: Slot, numa: int, link_group: int | None) -> None:
+    """Where its GPUs are. Not a part of what was approved: it decides only what is chosen together."""
+    tx.conn.execute(update(t.slots).where(t.slots.c.id == slot.id).values(numa=numa, link_group=link_group))
+    capacity.changed(tx, slot.node_id)
+
+
 def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
     """Live nodes with their slots, as placement sees them: all, or these."""
     inventory = t.nodes.c.inventory
@@ -124,7 +130,7 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
         EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed'),
-        EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id)
+        EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group
     FROM slots s WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
 _ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))

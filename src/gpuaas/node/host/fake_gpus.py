@@ -13,13 +13,14 @@ class _Model:
     vendor: str
     memory_mib: int
     driver: str
+    linked: int = 1  # so many neighbours are linked directly
 
 
 MODELS = {
-    "H100": _Model("nvidia", 81559, "550.90"),
-    "A100": _Model("nvidia", 81920, "550.90"),
+    "H100": _Model("nvidia", 81559, "550.90", linked=8),
+    "A100": _Model("nvidia", 81920, "550.90", linked=2),  # PCIe cards, bridged in pairs
     "L4": _Model("nvidia", 23034, "550.90"),
-    "MI300X": _Model("amd", 196608, "6.8.5"),
+    "MI300X": _Model("amd", 196608, "6.8.5", linked=8),
 }
 CPUS_PER_GPU = 16
 MEMORY_MIB_PER_GPU = 131072
@@ -39,13 +40,34 @@ def uuid(host: str, index: int) -> str:
     return "GPU-" + hashlib.sha256(f"{host}/{index}".encode()).hexdigest()[:32]
 
 
+def numa(index: int, count: int) -> int:
+    """Half of them are near each of two CPUs."""
+    return index * 2 // count
+
+
+def link_group(name: str, index: int, count: int) -> int | None:
+    """None for one that would be alone in its group."""
+    size = MODELS[name].linked
+    alone = size == 1 or (index == count - 1 and index % size == 0)
+    return None if alone else index // size
+
+
 def inventory(gpus: str, host: str, address: str, cpus: int | None = None, memory_mib: int | None = None) -> Inventory:
     count, name = parse(gpus)
     model = MODELS[name]
     cpus = cpus or CPUS_PER_GPU * count
     memory_mib = memory_mib or MEMORY_MIB_PER_GPU * count
     reports = [
-        GpuReport(uuid(host, i), i, model.vendor, name, model.memory_mib, model.driver, numa=i * 2 // count)
+        GpuReport(
+            uuid(host, i),
+            i,
+            model.vendor,
+            name,
+            model.memory_mib,
+            model.driver,
+            numa=numa(i, count),
+            link_group=link_group(name, i, count),
+        )
         for i in range(count)
     ]
     slots = [

@@ -64,11 +64,22 @@ class ReasonView(Out, frozen=True):
     nodes: list[str]  # named for operators only
 
 
+class SeatView(Out, frozen=True):
+    """Where one machine would go. `link_groups`: of so many groups of directly linked GPUs it would have a part."""
+
+    node: str
+    realisation: str
+    gpus: int
+    link_groups: int
+    numa_domains: int
+
+
 class PlanView(Out, frozen=True):
     fits: bool
     realisations: list[str]
     reasons: list[ReasonView]
     earliest: datetime | None = None  # when it would fit, from the leases of those who are there; None: nobody knows
+    seats: list[SeatView] = field(default_factory=list)  # for operators only
 
 
 class Confirm(In, frozen=True):

@@ -68,6 +68,7 @@ class SlotView(Out, frozen=True):
     allowed_actions: list[str]
     numa: int = 0
     drain: "DrainView | None" = None
+    link_group: int | None = None  # slots of a node with the same number: their GPUs are linked directly
 
 
 class NodeView(Out, frozen=True):

@@ -16,9 +16,21 @@ capacity = Table(
     Column("slots", Integer, nullable=False),  # of the node, whatever their model and state
     Column("free_slots", Integer, nullable=False),
     Column("free_gpus", Integer, nullable=False),
-    Column("together", Integer, nullable=False),  # free GPUs of the NUMA or NVLink group that has most of them
+    Column("together", Integer, nullable=False),  # free GPUs of the NUMA domain that has most of them
+    # The same for GPUs that are linked directly. Servers of the version before do not count it: the plan looks again.
+    Column("linked", Integer, nullable=False, server_default=text("0")),
     CheckConstraint("free_slots BETWEEN 0 AND slots AND together BETWEEN 0 AND free_gpus", name="counts"),
     Index(
+        "ix_capacity_packing",
+        "gpu_model",
+        "pool",
+        "free_gpus",
+        "linked",
+        "together",
+        "node_id",
+        postgresql_where=text("open AND free_slots > 0"),
+    ),
+    Index(  # what servers of the version before choose by
         "ix_capacity_choice",
         "gpu_model",
         "pool",

@@ -77,6 +77,7 @@ slots = Table(
     Column("numa", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=text("''")),
+    Column("link_group", Integer),  # of its node: GPUs with the same number are linked directly
     at("created_at"),
     one_of("state", lifecycle.SLOT.states),
     Index("uq_slots_node_name_live", "node_id", "name", unique=True, postgresql_where=text("state <> 'retired'")),

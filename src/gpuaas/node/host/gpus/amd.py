@@ -1,10 +1,11 @@
 """AMD GPUs, as AMD's management library (amdsmi, part of ROCm) tells of them."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from gpuaas.node.host.gpus import pci
+from gpuaas.node.host.gpus import links, pci
 from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
 
 KIND = "amd.com/gpu"
@@ -57,7 +58,10 @@ def read(amdsmi: AmdSmi, sysfs: Path = pci.SYSFS, rocm_version: Path = _ROCM_VER
             found.gpus.append(_gpu(amdsmi, handle, index, cards.get(address), address, toolkit))
         except amdsmi.AmdSmiException as error:
             found.unusable.append(Unusable(address or f"amd GPU {index}", f"it does not answer: {error}"))
-    return found
+    there = [gpu.bus for gpu in found.gpus if gpu.bus]
+    hives = {address: {f"hive {card.hive}"} for address, card in cards.items() if card.hive}
+    linked = links.groups(hives, there)
+    return Found([replace(gpu, link_group=linked.get(gpu.bus)) for gpu in found.gpus], found.unusable)
 
 
 def health(amdsmi: AmdSmi, handle: Any) -> str:

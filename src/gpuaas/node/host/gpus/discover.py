@@ -32,5 +32,14 @@ def _beside(first: Found, second: Found) -> Found:
     if not first.gpus:
         return first + second
     start = len(first.gpus)
-    moved = [replace(gpu, index=start + gpu.index, slot=f"{gpu.vendor}-{gpu.slot}") for gpu in second.gpus]
+    group = 1 + max((gpu.link_group for gpu in first.gpus if gpu.link_group is not None), default=-1)
+    moved = [
+        replace(
+            gpu,
+            index=start + gpu.index,
+            slot=f"{gpu.vendor}-{gpu.slot}",
+            link_group=None if gpu.link_group is None else group + gpu.link_group,
+        )
+        for gpu in second.gpus
+    ]
     return first + Found(moved, second.unusable)

@@ -28,6 +28,7 @@ class Gpu:
     driver: str = ""
     toolkit: str = ""  # the newest CUDA or ROCm that the driver can run
     numa: int = 0
+    link_group: int | None = None  # GPUs with the same number are linked directly (`links`)
     bus: str = ""
     nodes: tuple[str, ...] = ()  # the device nodes on the host that are this GPU's and no other's
     cdi: tuple[str, ...] = ()  # the names by which a CDI spec may call it, best first
@@ -70,6 +71,7 @@ def report(gpu: Gpu) -> GpuReport:
         toolkit=label(gpu.toolkit) if gpu.toolkit else "",
         trouble=gpu.trouble[:2000],
         numa=gpu.numa,
+        link_group=gpu.link_group,
     )
 
 

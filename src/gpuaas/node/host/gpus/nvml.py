@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from gpuaas.node.host.gpus import pci
+from gpuaas.node.host.gpus import links, pci
 from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
 
 PROC = Path("/proc")
@@ -41,6 +41,9 @@ class Nvml(Protocol):
     def nvmlDeviceGetComputeInstanceId(self, handle: Any) -> int: ...
     def nvmlDeviceGetTotalEccErrors(self, handle: Any, kind: int, counter: int) -> int: ...
     def nvmlDeviceGetRemappedRows(self, handle: Any) -> Any: ...
+    def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> int: ...
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: Any, link: int) -> Any: ...
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, link: int) -> int: ...
 
 
 def load() -> Nvml:
@@ -65,6 +68,7 @@ def read(nvml: Nvml, sysfs: Path = pci.SYSFS, proc: Path = PROC) -> Found:
         raise Unavailable(f"NVML does not answer: {error}") from error
     toolkit = f"{cuda // 1000}.{cuda % 1000 // 10}"
     found = Found()
+    ends: dict[str, set[str]] = {}
     for index in range(count):
         address = ""
         try:
@@ -72,10 +76,16 @@ def read(nvml: Nvml, sysfs: Path = pci.SYSFS, proc: Path = PROC) -> Found:
             address = pci.address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
             whole = _whole(nvml, handle, index, address, sysfs)
             whole = replace(whole, driver=driver, toolkit=toolkit)
-            found.gpus.extend(_instances(nvml, handle, whole, proc) if _mig(nvml, handle) else [whole])
+            if _mig(nvml, handle):
+                found.gpus.extend(_instances(nvml, handle, whole, proc))  # those have no use of the links
+            else:
+                found.gpus.append(whole)
+                ends[address] = links.of_nvidia(nvml, handle)
         except nvml.NVMLError as error:
             found.unusable.append(Unusable(address or f"nvidia GPU {index}", f"it does not answer: {error}"))
-    return Found([replace(gpu, index=number) for number, gpu in enumerate(found.gpus)], found.unusable)
+    linked = links.groups(ends, list(ends))
+    gpus = [replace(gpu, index=n, link_group=linked.get(gpu.bus)) for n, gpu in enumerate(found.gpus)]
+    return Found(gpus, found.unusable)
 
 
 def health(nvml: Nvml, handle: Any) -> str:

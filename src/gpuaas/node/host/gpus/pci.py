@@ -18,6 +18,7 @@ class Card:
     driver: str  # the kernel module that has it, or ""
     numa: int
     render_node: str = ""
+    hive: str = ""  # AMD GPUs with the same are linked by XGMI
 
 
 def cards(sysfs: Path = SYSFS) -> list[Card]:
@@ -49,6 +50,7 @@ def _card(directory: Path, vendor: str) -> Card:
         driver=driver.resolve().name if driver.exists() else "",
         numa=_numa(directory),
         render_node=f"/dev/dri/{render[0].name}" if render else "",
+        hive=_read(directory / "xgmi_hive_info/xgmi_hive_id"),
     )
 
 

@@ -23,6 +23,9 @@ class RecordedGpu:
     ecc_errors: int | None = None  # None: a model that does not count
     remapped: tuple[int, int, int, int] | None = None  # corrected, uncorrected, pending, failed
     lost: bool = False
+    links: tuple[
+        tuple[str, int], ...
+    ] = ()  # bus id and kind (0: GPU, 2: switch) of each other end; "": that link is down
 
 
 @dataclass
@@ -96,6 +99,20 @@ class RecordedNvml:
         if handle.remapped is None:
             raise RecordedError("Not Supported")
         return handle.remapped
+
+    def nvmlDeviceGetNvLinkState(self, handle: RecordedGpu, link: int) -> int:
+        return int(bool(self._link(handle, link)[0]))
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: RecordedGpu, link: int) -> Any:
+        return SimpleNamespace(busId=self._link(handle, link)[0].encode())
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: RecordedGpu, link: int) -> int:
+        return self._link(handle, link)[1]
+
+    def _link(self, handle: RecordedGpu, link: int) -> tuple[str, int]:
+        if link >= len(handle.links):
+            raise RecordedError("Invalid Argument")
+        return handle.links[link]
 
     def nvmlEventSetCreate(self) -> list[RecordedGpu]:
         return []
