@@ -251,3 +251,18 @@ def test_the_policy_of_a_project(gpuaas: Gpuaas, server: Playback) -> None:
     gpuaas("project", "lease", "research", "--idle", "2h", "--max", "1d")
     assert server.to("PUT", path)[0].json == {"idle_seconds": 7200, "max_duration_seconds": 86400}
     assert gpuaas("project", "lease", "research", "--none", "--max", "1d").code == 2
+
+
+def test_a_preemptible_machine_says_so_and_when_it_has_to_go(gpuaas: Gpuaas, server: Playback) -> None:
+    spot, firm = samples.allocation("spot", preemptible=True), samples.allocation("firm")
+    server.on("GET", ALLOCATIONS, Answer(200, samples.page(spot, firm)))
+    rows = gpuaas("ls", "-p", "research").out.splitlines()
+    assert [row.endswith("preemptible") for row in rows] == [False, True, False]
+    asked = {**spot, "preempted_at": soon(4)}
+    server.on("GET", ALLOCATIONS, Answer(200, samples.page(asked, firm)))
+    assert "preempted in 4m" in gpuaas("ls", "-p", "research").out
+    server.on("GET", f"{ALLOCATIONS}/spot", Answer(200, asked))
+    assert "it gives way: released in 4m" in gpuaas("show", "spot").out
+    server.on("POST", ALLOCATIONS, launched())
+    assert gpuaas("launch", "spot", "--offer", "h100-1", "--preemptible", "-d", "-p", "research").code == 0
+    assert server.to("POST", ALLOCATIONS)[0].json["preemptible"] is True

@@ -24,6 +24,8 @@ def allocation(name: str = "train-1", state: str = "active", **more: Any) -> dic
         "active_at": AT,
         "released_at": None,
         "lease": None,
+        "preemptible": False,
+        "preempted_at": None,
         **more,
     }
 

@@ -33,6 +33,8 @@ from gpuaas.wire.api import Launch, LeaseRequest
 from .network import Connection
 from .tasks import SimConnection, Tasks
 
+GRACE = timedelta(seconds=10)  # of machines that give way
+
 
 class Jumpy:
     """The clock of one machine: whoever sets it moves its wall time, and never the seconds that pass."""
@@ -83,7 +85,7 @@ class Server:
         self.tasks = tasks
         self.pool = pool
         self.clock = Jumpy(clock)
-        self.store = SimStore(pool.engine, clock, ids)
+        self.store = SimStore(pool.engine, clock, ids, GRACE)
         self.store.true = clock
 
     def start(self, url: str, monitor: Any, on_wake: Callable[[set[str]], None]) -> None:
@@ -177,6 +179,7 @@ class Request:
     wait: bool = False
     keys: tuple[str, ...] = ()
     seconds: int = 0  # of a lease
+    preemptible: bool = False
     sent: int = 0
 
 
@@ -195,14 +198,19 @@ class Client:
     known: dict[str, str] = field(default_factory=dict)  # acknowledged allocations: id -> name
     answers: dict[str, bytes] = field(default_factory=dict)  # by key
     leased: bool = False  # asks for leases, and extends them
+    contended: bool = False  # wants more than there is, and gives way
 
     def next_request(self) -> Request:
         self.made += 1
         key = f"{self.name}-{self.made}"
         verbs = (*VERBS, *(8 * ("extend",))) if self.leased else VERBS
+        verbs = (*VERBS, *(6 * ("launch",))) if self.contended else verbs
         verb = self.rng.choice(verbs if self.known else ("launch",))
         if verb == "launch":
             request = Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
+            if self.contended:
+                many = self.rng.choice((1, 2, 3, 4))
+                return replace(request, count=many, wait=True, preemptible=self.rng.random() < 0.5)
             return replace(request, seconds=self.rng.choice((0, 6, 20, 60))) if self.leased else request
         if verb == "extend":
             return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], seconds=20)
@@ -223,14 +231,15 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
     """What the HTTP edge does with a request, without HTTP."""
     tx.actor = caller.user_id
     content = msgspec.json.encode(
-        [request.verb, request.name, request.count, request.wait, request.keys, request.seconds]
+        [request.verb, request.name, request.count, request.wait, request.keys, request.seconds, request.preemptible]
     )
     hashed = request_hash("POST", request.verb, content)
 
     def work() -> Answer:
         if request.verb == "launch":
             lease = LeaseRequest(request.seconds) if request.seconds else None
-            body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait, lease=lease)
+            body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait, lease=lease,
+                          preemptible=request.preemptible)  # fmt: skip
             started, _ = allocations.launch(tx, caller, body)
             made = {allocation.id: allocation.name for allocation, _ in started}
         elif request.verb == "key.add":

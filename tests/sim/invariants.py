@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 
+from .actors import GRACE
 from .world import Violation, World
 
 Row = dict[str, Any]
@@ -51,6 +52,9 @@ class Watch:
         self.lease_ends: dict[str, tuple[datetime, datetime]] = {}  # once extended: when that was, and until when
         self.warned: dict[str, datetime] = {}
         self.lease_over: dict[str, datetime] = {}
+        self.told_to_go: dict[str, datetime] = {}
+        self.kept: dict[str, str] = {}  # node -> the group that it is held for
+        self.placed: set[str] = set()
 
     def check(self) -> None:
         with self.world.monitor.transaction(), self.world.monitor.cursor(row_factory=dict_row) as cursor:
@@ -67,6 +71,8 @@ class Watch:
             self._wanted_stopped(cursor, rows)
             self._counts(cursor)
             self._quotas(cursor)
+            self._giving_way(cursor, rows)
+            self._no_backfill_on_what_is_kept(cursor, rows)
         self._machines(rows)
 
     def _timeline(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
@@ -84,6 +90,8 @@ class Watch:
                 self._costs(event)
             elif event["type"].startswith("lease."):
                 self._leased(cursor, event, rows[event["object_id"]])
+            elif event["type"].startswith("preemption."):
+                self._preempted(event, rows[event["object_id"]])
         for id, row in rows.items():
             expect(
                 self.state.get(id) == row["state"],
@@ -143,6 +151,39 @@ class Watch:
                 f"lease: {id} was released at {at}, it was over at {over}",
             )
 
+    def _preempted(self, event: Row, row: Row) -> None:
+        """Only who agreed to it at the launch, and not before the grace that they were told of."""
+        id, at = row["id"], event["at"]
+        expect(row["preemptible"], f"preemption: {id} is not preemptible, and was {event['type']}")
+        if event["type"] == "preemption.warning":
+            expect(id not in self.told_to_go, f"preemption: {id} was told twice")
+            self.told_to_go[id] = at
+        elif event["type"] == "preemption.cancelled":
+            self.told_to_go.pop(id)
+        else:
+            told = self.told_to_go.pop(id, None)
+            expect(told is not None and at - told >= GRACE, f"preemption: {id} was released at {at}, told at {told}")
+
+    def _giving_way(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """Never more than needed: one slot for each machine that waits. Nobody gives way to who would give way."""
+        asked: dict[str, list[str]] = defaultdict(list)
+        for row in cursor.execute("SELECT allocation_id, wanted_by FROM preemptions").fetchall():
+            asked[row["wanted_by"]].append(row["allocation_id"])
+        for group, ids in asked.items():
+            members = [row for row in rows.values() if row["group_id"] == group]
+            expect(not any(row["preemptible"] for row in members), f"preemption: {ids} give way to preemptible {group}")
+            expect(len(ids) <= len(members), f"preemption: {ids} give way to {len(members)} machines")
+
+    def _no_backfill_on_what_is_kept(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+        """What is kept for the first in line goes to nobody else."""
+        now = {row["node_id"]: row["group_id"] for row in cursor.execute("SELECT * FROM holds").fetchall()}
+        placed = {id for id, row in rows.items() if row["node_id"] is not None}
+        for id in placed - self.placed:
+            holder = now.get(rows[id]["node_id"])
+            if holder is not None and holder == self.kept.get(rows[id]["node_id"]):
+                expect(rows[id]["group_id"] == holder, f"queue: {id} was placed on a node that is kept for {holder}")
+        self.kept, self.placed = now, placed
+
     def _wanted_stopped(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
         """A machine is meant to be down exactly while it is stopped."""
         statement = "SELECT id, node_id, (body->>'stopped')::bool AS stopped FROM specs WHERE body IS NOT NULL"
@@ -195,7 +236,8 @@ class Watch:
     def _audited(self, cursor: psycopg.Cursor[Row]) -> None:
         """I13: one audit entry per mutation; every mutation here has a key."""
         row = cursor.execute(
-            "SELECT (SELECT count(*) FROM audit WHERE object_kind IN ('allocation', 'ssh_key')) AS audit,"
+            "SELECT (SELECT count(*) FROM audit WHERE object_kind IN ('allocation', 'ssh_key')"
+            " AND actor <> 'system') AS audit,"
             " (SELECT count(*) FROM idempotency_keys) AS keys"
         ).fetchone()
         assert row is not None
@@ -356,10 +398,13 @@ def settled(world: World) -> None:
     with world.monitor.cursor(row_factory=dict_row) as cursor:
         rows = {row["id"]: row for row in cursor.execute("SELECT * FROM allocations").fetchall()}
         running = cursor.execute("SELECT kind, allocation_id FROM operations WHERE state = 'running'").fetchall()
-        free = cursor.execute(
-            "SELECT count(*) AS n FROM slots s WHERE state = 'approved' AND NOT EXISTS"
-            " (SELECT 1 FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed')"
-        ).fetchone()
+        slots = cursor.execute(
+            "SELECT s.node_id, h.group_id AS kept_for, a.preemptible FROM slots s"
+            " LEFT JOIN holds h ON h.node_id = s.node_id"
+            " LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'"
+            " LEFT JOIN allocations a ON a.id = c.allocation_id WHERE s.state = 'approved'"
+            " AND (c.id IS NULL OR a.preemptible)"
+        ).fetchall()
         quotas = cursor.execute(GPU_QUOTAS).fetchall()
         bodies = cursor.execute("SELECT id, body FROM specs WHERE body IS NOT NULL").fetchall()
         keys = cursor.execute("SELECT id, fingerprint FROM ssh_keys").fetchall()
@@ -376,18 +421,29 @@ def settled(world: World) -> None:
     expect(not poisoned, f"I16: {poisoned} failed and are not back on their last good generation")
     stuck = [op for op in running if op["allocation_id"] not in queued]
     expect(not stuck, f"I16: operations never end: {stuck}")
-    assert free is not None
-    waiting = defaultdict(int)
-    for id in queued:
-        waiting[rows[id]["project_id"], rows[id]["group_id"]] += 1
     room = {row["owner_id"]: row["most"] - row["used"] for row in quotas}
-    could = [many for (project, _), many in waiting.items() if many <= room.get(project, many)]
-    expect(not could or free["n"] < min(could), f"I16: {sorted(queued)} wait while {free['n']} slots are free")
+    _nobody_waits_in_vain([rows[id] for id in sorted(queued)], room, slots)
     specs = {spec["id"]: spec["body"] for spec in bodies}
     _hosts_equal_store(world, rows, specs)
     if world.restored == 0:  # what was told to a forgotten store is not told again
         _logins_on_record(world, rows, logins)
     _keys_equal_store(world, rows, specs, {key["id"]: key["fingerprint"] for key in keys})
+
+
+def _nobody_waits_in_vain(queued: list[Row], room: dict[str, int], slots: list[Row]) -> None:
+    """Who waits has no room, not on what is kept for others; who does not give way has none without those who do."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in queued:
+        groups[row["group_id"]].append(row)
+    for id, group in groups.items():
+        firm = not group[0]["preemptible"]
+        usable = [slot for slot in slots if slot["kept_for"] in (None, id)]
+        usable = [slot for slot in usable if slot["preemptible"] is None or (firm and slot["preemptible"])]
+        over_quota = len(group) > room.get(group[0]["project_id"], len(group))
+        expect(
+            over_quota or len(usable) < len(group),
+            f"I16: {sorted(row['id'] for row in group)} wait while {len(usable)} slots could be theirs",
+        )
 
 
 def _hosts_equal_store(world: World, rows: dict[str, Row], specs: dict[str, Any]) -> None:

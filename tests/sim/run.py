@@ -31,6 +31,9 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
     limits = Limits(rng.choice((100, 150, 300)), rng.choice((0.0, 0.05, 0.25)))
     limits.measured = measured
     limits.leased = seed % 4 == 3
+    limits.contended = seed % 8 == 5
+    if limits.contended:
+        limits.steps = 300
     chosen = faults.swarm(rng)
     name = f"sim_{seed}_{random.SystemRandom().getrandbits(32):x}"
     with base.database(name) as url:

@@ -19,7 +19,7 @@ import databases
 from gpuaas.control.link import session as link
 from gpuaas.control.store import events
 from gpuaas.control.store.idempotency import Answer
-from gpuaas.control.sweeps import leases, lost_nodes, queue
+from gpuaas.control.sweeps import leases, lost_nodes, preemptions, queue
 from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.ids import Ids
@@ -50,6 +50,7 @@ class Limits:
     lost_answers: float = 0.1
     lost_wakes: float = 0.1
     leased: bool = False  # clients ask for leases, and half hours pass
+    contended: bool = False  # clients want more than there is, and some of them give way
     measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
@@ -78,7 +79,14 @@ class World:
             for n, (node_id, key) in enumerate(base.nodes)
         ]
         self.clients = [
-            Client(f"c{n}", caller, project, random.Random(seed * 100 + n), leased=limits.leased)
+            Client(
+                f"c{n}",
+                caller,
+                project,
+                random.Random(seed * 100 + n),
+                leased=limits.leased,
+                contended=limits.contended,
+            )
             for n, (caller, project) in enumerate(base.callers)
         ]
         self.attach(url)
@@ -149,6 +157,8 @@ class World:
         self.sweep(self.servers[1], queue.sweep)
         if self.limits.leased:
             self.sweep(self.servers[0], leases.sweep)
+        if self.limits.contended:
+            self.sweep(self.servers[1], preemptions.sweep)
         for client in self.clients:
             if client.request is not None and not client.in_flight:
                 self.ask(client, self.servers[0])
@@ -182,6 +192,8 @@ class World:
 
     def busy(self) -> bool:
         """Somebody still has something to do, even if nothing moved just now."""
+        if self.monitor.execute("SELECT FROM preemptions").rowcount:
+            return True
         revisions = dict(self.monitor.execute("SELECT id, revision FROM nodes").fetchall())
         return any(
             agent.runner._board.retries
@@ -222,6 +234,8 @@ class World:
             can.append((1, f"{server.name} sweeps", partial(self.sweep, server, work)))
         for server in alive if self.limits.leased else ():
             can.append((2, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
+        for server in alive if self.limits.contended else ():
+            can.append((2, f"{server.name} preempts", partial(self.sweep, server, preemptions.sweep)))
         if self.limits.leased:
             can.append((1, "half an hour passes", partial(self.tick, 1801.0)))
             can.append((1, "a clock jumps", self.jump))

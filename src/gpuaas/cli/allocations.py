@@ -25,7 +25,11 @@ def ls(session: Session, project: str | None, released: bool, all_projects: bool
     if session.json:
         return output.json_page(found)
     columns, rows = ["NAME", "STATE", "OFFER", "SSH", "AGE"], [_row(item) for item in found]
-    if any(item.lease for item in found):
+    if any(item.preemptible for item in found):
+        columns.append("KIND")
+        for row, item in zip(rows, found, strict=True):
+            row.append("preemptible" if item.preemptible else "")
+    if any(item.lease or item.preempted_at for item in found):
         columns.append("ENDS")
         for row, item in zip(rows, found, strict=True):
             row.append(ends(item))
@@ -43,6 +47,8 @@ def _row(item: "AllocationView") -> list[str]:
 
 def ends(item: "AllocationView") -> str:
     """When its lease does something to it, and what."""
+    if item.preempted_at is not None:
+        return f"preempted {_until(item.preempted_at)}"
     if item.lease is None or item.state in ("releasing", "released"):
         return ""
     if item.lease.released_at is not None:
@@ -75,7 +81,17 @@ def show(session: Session, name: str) -> None:
         describe(found)
 
 
+def _preemptible(item: "AllocationView") -> str:
+    if not item.preemptible:
+        return ""
+    if item.preempted_at is None:
+        return "yes: it gives way when others do not fit"
+    return f"it gives way: released {_until(item.preempted_at)} ({output.moment(item.preempted_at)})"
+
+
 def _lease(item: "AllocationView") -> str:
+    if item.preempted_at is not None:
+        return ""
     when = ends(item)
     at = item.lease and (item.lease.released_at or item.lease.ends_at)
     return f"{when} ({output.moment(at)}): `gpuaas extend {item.name} 4h`" if when and at else ""
@@ -99,6 +115,7 @@ def describe(item: "AllocationView") -> None:
             ("active", output.moment(item.active_at) if item.active_at else ""),
             ("released", output.moment(item.released_at) if item.released_at else ""),
             ("lease", _lease(item)),
+            ("preemptible", _preemptible(item)),
             ("you can", ", ".join(item.allowed_actions) or "only wait"),
         ]
     )

@@ -30,6 +30,7 @@ _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, he
 @click.option(
     "--idle", type=units.duration, metavar="TIME", help="Stop and release it when it did nothing for, like 2h."
 )
+@click.option("--preemptible", is_flag=True, help="Give way to others when they do not fit, after a warning.")
 @click.option("--detach", "-d", is_flag=True, help="Return as soon as the launch is accepted.")
 @project_option
 @click.pass_obj
@@ -44,6 +45,7 @@ def launch(
     keys: tuple[str, ...],
     length: int | None,
     idle: int | None,
+    preemptible: bool,
     detach: bool,
     project: str,
 ) -> int:
@@ -59,6 +61,7 @@ def launch(
         keys=keys or None,
         max_duration_seconds=length,
         idle_seconds=idle,
+        preemptible=preemptible,
     )
     if launched.queued and not session.json:
         output.note(f"Queued: {_why(launched.reasons)}. `gpuaas queue` shows its place in the line.")

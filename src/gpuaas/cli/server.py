@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from gpuaas.cli import units
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.invalid import Invalid
 
@@ -48,6 +49,9 @@ def _network(text: str) -> str:
               help="Left out by a public client.")  # fmt: skip
 @click.option("--oidc-scopes", envvar="GPUAAS_OIDC_SCOPES", default="openid email profile", show_default=True)
 @click.option("--oidc-groups-claim", envvar="GPUAAS_OIDC_GROUPS_CLAIM", default="groups", show_default=True)
+@click.option("--preemption-grace", type=units.duration, default="5m", show_default=True, metavar="TIME",
+              envvar="GPUAAS_PREEMPTION_GRACE", show_envvar=True,
+              help="How long a preemptible machine has that is told to give way.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
@@ -56,7 +60,7 @@ def server(
     host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
     metrics_token_file: Path | None, token_rate: float, address_rate: float, login_rate: float, node_rate: float,
     public_url: str, oidc_issuer: str, oidc_client_id: str, oidc_client_secret_file: Path | None, oidc_scopes: str,
-    oidc_groups_claim: str, state_dir: Path, log_level: str,
+    oidc_groups_claim: str, preemption_grace: int, state_dir: Path, log_level: str,
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import Oidc, Rates, ServerConfig
@@ -75,7 +79,17 @@ def server(
         oidc = Oidc(oidc_issuer, oidc_client_id, public, secret, oidc_scopes, oidc_groups_claim)
     run_server(
         ServerConfig(
-            database_url, host, port, state_dir, log_level, advertise_url, webhook_networks, token, rates, oidc
+            database_url,
+            host,
+            port,
+            state_dir,
+            log_level,
+            advertise_url,
+            webhook_networks,
+            token,
+            rates,
+            oidc,
+            preemption_grace,
         )
     )
 

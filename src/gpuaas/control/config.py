@@ -42,3 +42,4 @@ class ServerConfig:
     metrics_token: str = field(default="", repr=False)  # opens /metrics, and nothing else
     rates: Rates = Rates()
     oidc: Oidc | None = None
+    preemption_grace_seconds: int = 300  # of a machine that is told to give way

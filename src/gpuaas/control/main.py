@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import clocks, migrate, stores
 from gpuaas.control.store.embedded import Embedded
-from gpuaas.control.store.transaction import Store, connect, normalised
+from gpuaas.control.store.transaction import PREEMPTION_GRACE, Store, connect, normalised
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
 from gpuaas.control.webhooks.address import networks
@@ -38,6 +39,7 @@ def run_server(config: ServerConfig) -> None:
         state_dir=config.state_dir,
         rates=config.rates,
         oidc=config.oidc,
+        preemption_grace=timedelta(seconds=config.preemption_grace_seconds),
     )
     uvicorn.run(
         app,
@@ -63,11 +65,12 @@ def application(
     state_dir: Path = Path("/"),
     rates: Rates = RATES,
     oidc: Oidc | None = None,
+    preemption_grace: timedelta = PREEMPTION_GRACE,
     **pool: Any,
 ) -> Litestar:
     """One replica over the database at `url`, whose schema must be current. `pool`: as `connect` takes it."""
     engine = connect(url, **pool)
-    store = Store(engine, clocks.steady(engine))
+    store = Store(engine, clocks.steady(engine), preemption_grace=preemption_grace)
     store.transact(stores.ensure)
     wakes = Wakes(url)
     dispatch = Dispatch(store, wakes, networks(webhook_networks))

@@ -49,6 +49,7 @@ class Allocation:
     active_at: datetime | None
     reaped_at: datetime | None  # the node proved that nothing is left
     released_at: datetime | None
+    preemptible: bool = False  # gives way to others, after a warning
 
     @property
     def allowed_actions(self) -> tuple[str, ...]:

@@ -62,6 +62,13 @@ EVENTS: dict[str, EventType] = {
         "A machine was released, because its node was drained", "allocation", {**_SAID, "reason": TEXT}
     ),
     "queue.expired": EventType("A launch has waited as long as it was asked to", "allocation", _SAID),
+    "preemption.warning": EventType(
+        "A preemptible machine is told to give way: it is released at `due_at`",
+        "allocation",
+        {**_SAID, "due_at": TEXT, "seconds": NUMBER},
+    ),
+    "preemption.cancelled": EventType("A machine need not give way after all", "allocation", _SAID),
+    "preemption.released": EventType("A preemptible machine was released for others", "allocation", _SAID),
     "project.quota": EventType(
         "A quota of the project was set or removed", "project", {"quota": TEXT, "most": OPTIONAL_NUMBER}
     ),

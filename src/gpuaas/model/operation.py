@@ -104,6 +104,11 @@ def delivered(phases: list[dict[str, Any]], steps: list[dict[str, Any]], now: fl
     return done(phases, "deliver", min(now, max(begun, sent or begun)))
 
 
+def say(phases: list[dict[str, Any]], name: str, message: str) -> list[dict[str, Any]]:
+    """The same, with a remark on one of them."""
+    return _set(phases, name, message=message)
+
+
 def failed(phases: list[dict[str, Any]], now: float, message: str) -> list[dict[str, Any]]:
     """The phase that was running (or the first that is not done) failed, unless one is already marked."""
     if any(phase["state"] == "failed" for phase in phases):

@@ -26,6 +26,7 @@ class Ticket:
     reasons: list[dict[str, object]]
     created_at: datetime
     expires_at: datetime | None
+    preemptible: bool = False  # nothing is kept free for it, and nobody gives way to it
 
 
 def order(tickets: Sequence[Ticket], used_gpu_seconds: Mapping[str, float]) -> list[Ticket]:

@@ -56,6 +56,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         "owner_id": caller.user_id,
         "group_id": tx.ids.new("gr"),
         "key_ids": [key.id for key in chosen],
+        "preemptible": request.preemptible,
     }
     drafts = [{"id": tx.ids.new("al"), "name": name, **same} for name in names]
     try:
@@ -77,6 +78,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         names=names,
         ids=[draft["id"] for draft in drafts],
         offer=offer.slug,
+        **({"preemptible": True} if request.preemptible else {}),
     )
     return started, hide_nodes(caller, found.plan)
 

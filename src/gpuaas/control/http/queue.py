@@ -38,6 +38,7 @@ def _view(item: Waiting) -> api.WaitingView:
         reasons,
         ticket.created_at,
         ticket.expires_at,
+        ticket.preemptible,
     )
 
 

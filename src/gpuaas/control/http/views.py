@@ -214,6 +214,8 @@ def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:
         item.active_at,
         item.released_at,
         _lease(*lease) if lease else None,
+        item.preemptible,
+        around.preempted_at if item.state not in ("releasing", "released") else None,
     )
 
 

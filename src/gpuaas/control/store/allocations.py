@@ -33,16 +33,18 @@ _FREE_SEAT = """(
 )"""
 _INSERT = f"""
     INSERT INTO allocations (id, org_id, project_id, name, offer_id, owner_id, group_id, key_ids, state, version,
-        node_id, seat, realisation, incarnation, generation, created_at)
+        node_id, seat, realisation, incarnation, generation, created_at, preemptible)
     VALUES (%(id)s, %(org_id)s, %(project_id)s, %(name)s, %(offer_id)s, %(owner_id)s, %(group_id)s, %(key_ids)s,
-        %(state)s, %(version)s, %(node_id)s, {_FREE_SEAT}, %(realisation)s, 1, %(generation)s, %(created_at)s)
+        %(state)s, %(version)s, %(node_id)s, {_FREE_SEAT}, %(realisation)s, 1, %(generation)s, %(created_at)s,
+        %(preemptible)s)
     RETURNING {names(Allocation)}
 """
 
 
 def insert_allocation(tx: Tx, *, placed: dict[str, Any] | None = None, **values: Any) -> Allocation:
     """`placed` in the moment in which it was asked for: written once, as that. Its timeline has both steps."""
-    row: dict[str, Any] = {"state": ALLOCATION.initial, "version": 1, "generation": 0, **UNPLACED, **values}
+    row: dict[str, Any] = {"state": ALLOCATION.initial, "version": 1, "generation": 0, "preemptible": False}
+    row |= {**UNPLACED, **values}
     if placed:
         row |= {"state": ALLOCATION.next(ALLOCATION.initial, "placed"), "version": 2, **placed}
     with unique():

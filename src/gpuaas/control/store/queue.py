@@ -10,7 +10,7 @@ from gpuaas.model.queue import RECENT, Ticket
 
 _INSERT = f"""
     INSERT INTO queue ({names(Ticket)}) VALUES (%(group_id)s, %(org_id)s, %(project_id)s, %(offer_id)s, %(gpu_model)s,
-        %(gpus)s, %(priority)s, %(reasons)s, %(created_at)s, %(expires_at)s)
+        %(gpus)s, %(priority)s, %(reasons)s, %(created_at)s, %(expires_at)s, %(preemptible)s)
 """
 _ALL = f"SELECT {names(Ticket)} FROM queue ORDER BY created_at, group_id LIMIT 1000"
 _EXPIRED = f"SELECT {names(Ticket)} FROM queue WHERE expires_at <= %(now)s ORDER BY group_id"
@@ -41,6 +41,11 @@ def remove(tx: Tx, group_id: str) -> None:
 
 def tickets(tx: Tx) -> list[Ticket]:
     return [made(Ticket, row) for row in tx.run(_ALL)]
+
+
+def lock(tx: Tx, group_id: str) -> bool:
+    """Whether it still waits; if so, nobody decides anything about it until we are done."""
+    return tx.run("SELECT FROM queue WHERE group_id = %(id)s FOR NO KEY UPDATE", {"id": group_id}).rowcount == 1
 
 
 def expired(tx: Tx) -> list[Ticket]:

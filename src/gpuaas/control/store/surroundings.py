@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from gpuaas.control.store.rows import made, names
 from gpuaas.control.store.transaction import Tx
@@ -14,6 +15,7 @@ class Surroundings:
     address: str | None  # of the node, for users
     lease: Lease | None
     policy: LeasePolicy | None  # of the project
+    preempted_at: datetime | None = None  # when it has to be gone
 
 
 # An inventory is large, and nodes are few: each is opened once, not once for every machine on it.
@@ -22,14 +24,16 @@ _SURROUNDINGS = f"""
     node AS MATERIALIZED (
         SELECT id, inventory ->> 'address' AS address FROM nodes WHERE id IN (SELECT node_id FROM item)
     )
-    SELECT item.id, offers.slug, node.address, {names(Lease, "leases")}, {names(LeasePolicy, "lease_policies")}
+    SELECT item.id, offers.slug, node.address, preemptions.due_at,
+        {names(Lease, "leases")}, {names(LeasePolicy, "lease_policies")}
     FROM item
     JOIN offers ON offers.id = item.offer_id
     LEFT JOIN node ON node.id = item.node_id
+    LEFT JOIN preemptions ON preemptions.allocation_id = item.id
     LEFT JOIN leases ON leases.allocation_id = item.id
     LEFT JOIN lease_policies ON lease_policies.project_id = item.project_id
 """
-_LEASE = 3
+_LEASE = 4
 _POLICY = _LEASE + len(names(Lease).split(", "))
 
 
@@ -42,5 +46,6 @@ def surroundings(tx: Tx, ids: Sequence[str]) -> dict[str, Surroundings]:
             row[2] or None,
             made(Lease, lease) if lease[0] is not None else None,
             made(LeasePolicy, policy) if policy[0] is not None else None,
+            row[3],
         )
     return found

@@ -2,17 +2,17 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: token, user, membership, keys, allocation, quota, node, capacity, webhook, project
-counter, org counter. Several of a kind are locked by id. Claims and slots need no place in it: claims are made under
-their node's lock only, and nobody waits for a slot's row while holding another. Row locks are FOR NO KEY UPDATE: a
-plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a deadlock.
+taken in this order everywhere: token, user, membership, keys, allocation, place in the line, quota, node, capacity,
+webhook, project counter, org counter. Several of a kind are locked by id. Claims and slots need no place in it: claims
+are made under their node's lock only, and nobody waits for a slot's row while holding another. Row locks are FOR NO KEY
+UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a deadlock.
 """
 
 import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
@@ -38,6 +38,7 @@ PLATFORM_ORG = "platform"  # slug of the org that platform-wide audit entries be
 CHANNEL = "gpuaas"
 RETRIED = {"40001", "40P01"}  # serialization failure, deadlock: nothing happened, run it again
 ATTEMPTS = 5
+PREEMPTION_GRACE = timedelta(minutes=5)  # where the operators have not said otherwise
 _NOTIFY = "SELECT pg_notify(%(channel)s, topic) FROM unnest(%(topics)s::text[]) AS topic"
 
 
@@ -236,12 +237,19 @@ def audit_hash(previous: bytes, row: dict[str, Any]) -> bytes:
 class Store:
     """An engine plus the seams that a simulation replaces."""
 
-    def __init__(self, engine: Engine, clock: Clock | None = None, ids: Ids | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        preemption_grace: timedelta = PREEMPTION_GRACE,
+    ) -> None:
         self.engine = engine
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
         self.meters = Meters(METERS)
+        self.preemption_grace = preemption_grace  # how long a machine has that is told to give way
         self.clock_agrees = True  # with the database's; see store/clocks.py
 
     def transact(

@@ -1,7 +1,7 @@
 """Queued launches are placed when something fits: in a fair order, whole groups, one transaction per group.
 
 Who comes later is placed before who comes first, where that does not delay it: nodes are held for the first in line
-of each GPU model, and the others get what is left.
+of each GPU model, and preemptible machines give way to it; the others get what is left.
 """
 
 from gpuaas.control.operations import waiting
@@ -14,8 +14,9 @@ def sweep(store: Store) -> int:
         store.transact(waiting.give_up, ticket)
     placed, delayed = 0, set()
     for ticket in store.transact(waiting.line):
-        many, waits = store.transact(waiting.place, ticket, ticket.gpu_model not in delayed)
+        first = ticket.gpu_model not in delayed and not ticket.preemptible
+        many, waits = store.transact(waiting.place, ticket, first, store.preemption_grace)
         placed += many
-        if waits:
+        if waits and not ticket.preemptible:
             delayed.add(ticket.gpu_model)
     return placed

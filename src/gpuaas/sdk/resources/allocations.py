@@ -48,6 +48,7 @@ class Allocations:
         keys: Sequence[str] | None = None,
         max_duration_seconds: int | None = None,
         idle_seconds: int | None = None,
+        preemptible: bool = False,
         idempotency_key: str | None = None,
     ) -> Launched:
         """Accepted, not finished: `client.wait(launched.operations[0])` waits for the machine.
@@ -55,6 +56,7 @@ class Allocations:
         `count` machines or none; `wait` queues when nothing fits, for `wait_seconds` at most, `priority` 9 before 0 in
         your project. `keys` are names of your SSH keys, all by default.
         `max_duration_seconds` after it is up, or after `idle_seconds` of doing nothing, it is stopped, then released.
+        `preemptible`: released after a warning when others do not fit without it.
         With an `idempotency_key` of your own the call can be repeated by another process too.
         """
         access = Access(keys=list(keys)) if keys else Access()
@@ -70,6 +72,7 @@ class Allocations:
             lease=lease,
             wait_seconds=wait_seconds,
             priority=priority,
+            preemptible=preemptible,
         )
         return self._api.post(path("allocations"), body, Launched, idempotency_key)
 

@@ -49,6 +49,7 @@ class Launch(In, frozen=True):
     runtime_bundle_id: Ref | None = None
     runtime_bundle_slug: Ref | None = None
     lease: LeaseRequest | None = None
+    preemptible: bool = False  # gives way to others when they do not fit, after a warning
 
 
 class PlanRequest(In, frozen=True):
@@ -127,6 +128,8 @@ class AllocationView(Out, frozen=True):
     active_at: datetime | None
     released_at: datetime | None
     lease: LeaseView | None = None
+    preemptible: bool = False
+    preempted_at: datetime | None = None  # it was told to give way, and is released then
 
 
 class PhaseView(Out, frozen=True):

@@ -19,6 +19,7 @@ class WaitingView(Out, frozen=True):
     reasons: list[ReasonView]
     since: datetime
     expires_at: datetime | None
+    preemptible: bool = False
 
 
 class QueuePage(Out, frozen=True):

@@ -11,6 +11,7 @@ from gpuaas.control.store.tables.invitations import *
 from gpuaas.control.store.tables.leases import *
 from gpuaas.control.store.tables.nodes import *
 from gpuaas.control.store.tables.oidc import *
+from gpuaas.control.store.tables.preemptions import *
 from gpuaas.control.store.tables.queue import *
 from gpuaas.control.store.tables.quotas import *
 from gpuaas.control.store.tables.usage import *

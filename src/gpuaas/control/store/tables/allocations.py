@@ -3,6 +3,7 @@
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -50,6 +51,7 @@ allocations = Table(
     at("active_at", nullable=True),
     at("reaped_at", nullable=True),
     at("released_at", nullable=True),
+    Column("preemptible", Boolean, nullable=False, server_default=text("false")),
     one_of("state", lifecycle.ALLOCATION.states),
     CheckConstraint("(state = 'unreachable') = (previous_state IS NOT NULL)", name="previous_only_if_unreachable"),
     CheckConstraint("state IN ('queued', 'released') OR node_id IS NOT NULL", name="placed"),

@@ -1,6 +1,6 @@
 """Launches that wait, and the nodes that are kept free for the first of them."""
 
-from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
+from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from gpuaas.control.store.tables.base import at, metadata, ref
@@ -19,6 +19,7 @@ queue = Table(
     Column("reasons", JSONB, nullable=False),
     at("created_at"),
     at("expires_at", nullable=True),
+    Column("preemptible", Boolean, nullable=False, server_default=text("false")),
     CheckConstraint("priority BETWEEN 0 AND 9", name="priority_known"),
     Index("ix_queue_expires_at", "expires_at", postgresql_where=text("expires_at IS NOT NULL")),
 )
