@@ -100,10 +100,10 @@ def verified(store: Store, org_id: str, spoil: Callable[[Tx], object]) -> str | 
     """What verify says after `spoil`, which is taken back."""
 
     def work(tx: Tx) -> str | None:
-        attempt = tx.savepoint()
+        take_back = tx.attempt()
         spoil(tx)
         found = events.verify_audit(tx, org_id)[1]
-        attempt.rollback()
+        take_back()
         return found
 
     return store.transact(work)

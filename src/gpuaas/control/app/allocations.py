@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuaas.control.app import access, lease_terms
-from gpuaas.control.app.offers import usable_offer
+from gpuaas.control.app.offers import usable, usable_offer
 from gpuaas.control.operations import launch as launching
 from gpuaas.control.operations import placing, quota, waiting
 from gpuaas.control.operations import release as releasing
@@ -14,7 +14,8 @@ from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, claims, identity, keys, leases, operations, slots
+from gpuaas.control.store import allocations, claims, leases, operations, slots
+from gpuaas.control.store.admission import admission
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
@@ -33,14 +34,15 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     """One submit for the whole group. Placed now, queued with `wait`, or refused with every reason."""
     project = access.in_project(tx, caller, "allocation.launch", request.project)
     _refuse_what_is_not_built(request)
-    offer = usable_offer(tx, request.offer)
-    if not identity.belongs(tx, project, caller.user_id, lock=True):
+    admitted = admission(tx, project, caller.user_id, request.offer)
+    offer = usable(admitted.offer, request.offer)
+    if not admitted.member:
         raise not_found("project", project.id)  # taken out of it in this moment
-    chosen = _keys(tx, caller, request.access.keys)
+    chosen = _keys(admitted.keys, request.access.keys)
     names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
     if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
         raise _name_taken(taken)
-    over = quota.exceeded(tx, project.org_id, project.id, offer, request.count)
+    over = quota.exceeded(tx, project.org_id, project.id, offer, request.count, admitted.quotas)
     if over and (not request.wait or any(hopeless for _, hopeless in over)):
         raise _over_quota([reason for reason, _ in over])
     if over:
@@ -68,7 +70,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     if not found.fits:
         until = tx.now + timedelta(seconds=request.wait_seconds) if request.wait_seconds else None
         waiting.begin(tx, group, offer, request.priority, until, found.plan)
-    lease_terms.begin(tx, project.id, group, lease.max_duration_seconds, lease.idle_seconds)
+    lease_terms.begin(tx, admitted.policy, group, lease.max_duration_seconds, lease.idle_seconds)
     tx.audit(
         "allocation.launch",
         org_id=project.org_id,
@@ -157,8 +159,7 @@ def find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Alloc
     return allocation
 
 
-def _keys(tx: Tx, caller: Caller, wanted: list[str] | None) -> list[SshKey]:
-    mine = keys.keys(tx, caller.user_id, lock=True)
+def _keys(mine: list[SshKey], wanted: list[str] | None) -> list[SshKey]:
     if not mine:
         raise invalid(
             "You have no SSH key yet, so nobody could get into this machine.",

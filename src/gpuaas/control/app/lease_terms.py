@@ -10,10 +10,13 @@ from gpuaas.model.lease import STOPPED, Deadline, Lease, LeasePolicy, deadline
 
 
 def begin(
-    tx: Tx, project_id: str, group: Sequence[Allocation], max_seconds: int | None, idle_seconds: int | None
+    tx: Tx,
+    policy: LeasePolicy | None,
+    group: Sequence[Allocation],
+    max_seconds: int | None,
+    idle_seconds: int | None,
 ) -> None:
     """With the launch. What the project allows at most is what a machine gets that asks for nothing."""
-    policy = leases.policy(tx, project_id)
     most = policy.max_seconds if policy else None
     if most is not None and max_seconds is not None and max_seconds > most:
         raise too_long(most, "at a time")

@@ -29,7 +29,10 @@ def add_offer(tx: Tx, **values: Any) -> Offer:
 
 
 def usable_offer(tx: Tx, name: str) -> Offer:
-    offer = offers.offer(tx, name)
+    return usable(offers.offer(tx, name), name)
+
+
+def usable(offer: Offer | None, name: str) -> Offer:
     if offer is None or not offer.enabled:
         raise not_found("offer", name)
     return offer

@@ -60,7 +60,7 @@ def _propose(
 ) -> None:
     kinds = sorted({models.get(gpu, "unknown") for gpu in proposal.gpus})
     state = "approved" if node.approve_slots else "proposed"
-    attempt = tx.savepoint()
+    take_back = tx.attempt()
     made = slots.insert_slot(
         tx,
         node.id,
@@ -74,10 +74,9 @@ def _propose(
         link_group=link_group,
     )
     if made is None:
-        attempt.rollback()
+        take_back()
         log.error("a node reports GPUs that are in another slot", extra={"fields": {"node_id": node.id}})
     else:
-        attempt.commit()
         tx.wake("placement")
 
 

@@ -41,17 +41,15 @@ def find(tx: Tx, wanted: Wanted) -> Found:
 
 def _unlocked(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | None:
     while len(tried) < MISFITS:
-        attempt = (
-            tx.savepoint()
-        )  # a node of no use must not stay locked while we wait for another: that ends in a circle
+        # A node of no use must not stay locked while we wait for another: that ends in a circle.
+        take_back = tx.attempt()
         node = capacity.lock_best(tx, wanted, near, tried)
         if node is not None:
             found = _planned(tx, replace(node, slots=tuple(slots.on_nodes(tx, [node.id])[node.id])), wanted)
             if found.fits:
-                attempt.commit()
                 return found
             tried.append(node.id)
-        attempt.rollback()
+        take_back()
         if node is None:
             return None
     return None
@@ -63,14 +61,13 @@ def _in_line(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | No
         node_id = capacity.best(tx, wanted, near, tried)
         if node_id is None:
             return None
-        attempt = tx.savepoint()
+        take_back = tx.attempt()
         capacity.lock(tx, [node_id])
         for node in slots.snapshot(tx, [node_id]):
             found = _planned(tx, node, wanted)
             if found.fits:
-                attempt.commit()
                 return found
-        attempt.rollback()
+        take_back()
         tried.append(node_id)
     return None
 
@@ -80,14 +77,13 @@ def _everywhere(tx: Tx, wanted: Wanted) -> Found:
     if not first.fits:
         return Found(first)
     node_ids = sorted({seat.node_id for seat in first.seats})
-    attempt = tx.savepoint()
+    take_back = tx.attempt()
     capacity.lock(tx, node_ids)
     nodes = slots.snapshot(tx, node_ids)
     again = plan(nodes, wanted)
     if again.fits:
-        attempt.commit()
         return Found(again, tuple(nodes))
-    attempt.rollback()
+    take_back()
     capacity.lock_usable(tx, wanted)  # somebody was faster; from here on nobody is
     nodes = slots.snapshot(tx)
     return Found(plan(nodes, wanted), tuple(nodes))

@@ -1,16 +1,23 @@
 """Whether quotas let a group of machines in. Asked in the transaction that claims, under the quotas' locks (I12)."""
 
+from collections.abc import Sequence
+
 from gpuaas.control.store import quotas
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Offer
 from gpuaas.model.placement import Reason
-from gpuaas.model.quota import ALLOCATIONS, GPUS, Standing
+from gpuaas.model.quota import ALLOCATIONS, GPUS, Quota, Standing
 
 
-def exceeded(tx: Tx, org_id: str, project_id: str, offer: Offer, count: int) -> list[tuple[Reason, bool]]:
-    """Why not, and whether waiting is of no use. Nothing is counted where there is no quota."""
+def exceeded(
+    tx: Tx, org_id: str, project_id: str, offer: Offer, count: int, held: Sequence[Quota] | None = None
+) -> list[tuple[Reason, bool]]:
+    """Why not, and whether waiting is of no use. Nothing is counted where there is no quota.
+
+    `held`: the quotas of both, if they are locked already.
+    """
     more = {GPUS: offer.gpu_count * count, ALLOCATIONS: count}
-    set_here = quotas.locked(tx, org_id, project_id)
+    set_here = quotas.locked(tx, org_id, project_id) if held is None else held
     found = []
     for scope, owner_id in (("project", project_id), ("org", org_id)):
         limits = {quota.kind: quota.most for quota in set_here if quota.owner_id == owner_id}

@@ -82,8 +82,8 @@ def changed(tx: Tx, node_id: str) -> None:
 
 
 def _recount(tx: Tx, node_id: str) -> None:
-    lock(tx, [node_id])
-    tx.run(_RECOUNT, {"node_id": node_id})
+    tx.later(_LOCK, {"ids": [node_id]})
+    tx.later(_RECOUNT, {"node_id": node_id})
 
 
 def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
@@ -99,7 +99,7 @@ def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
         "together": most_together(left),
         "linked": most_linked(left),
     }
-    tx.run(_TAKEN, values)
+    tx.later(_TAKEN, values)
 
 
 def close_all(tx: Tx) -> None:

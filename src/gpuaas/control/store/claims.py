@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 from sqlalchemy import select, update
 
 from gpuaas.control.store import capacity
@@ -14,7 +15,7 @@ _TAKE = """
     INSERT INTO claims (id, slot_id, allocation_id, state, created_at)
     SELECT id, slot_id, %(allocation_id)s, 'held', %(now)s
     FROM unnest(%(ids)s::text[], %(slot_ids)s::text[]) AS wanted (id, slot_id)
-    ON CONFLICT DO NOTHING RETURNING id
+    ON CONFLICT DO NOTHING
 """
 
 
@@ -24,9 +25,12 @@ _HOLDERS = "SELECT slot_id, allocation_id FROM claims WHERE allocation_id = ANY(
 def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
     """All of them: the caller has locked the node and seen that they are free."""
     values = {"ids": [tx.ids.new("cl") for _ in slot_ids], "slot_ids": list(slot_ids)}
-    made = tx.run(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now}).fetchall()
-    if len(made) != len(slot_ids):
-        raise Stale(f"a slot of {slot_ids} was taken without its node's lock")
+
+    def check(made: psycopg.Cursor[Any]) -> None:
+        if made.rowcount != len(slot_ids):
+            raise Stale(f"a slot of {slot_ids} was taken without its node's lock")
+
+    tx.later(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now}, check)
 
 
 def slot_ids(tx: Tx, allocation_id: str) -> list[str]:

@@ -137,6 +137,13 @@ def member_role(tx: Tx, project_id: str, user_id: str) -> str | None:
     return tx.conn.execute(statement).scalar_one_or_none()
 
 
+# Whoever takes them out or disables them waits for us.
+MEMBER = """
+    SELECT m.role FROM memberships m JOIN users u ON u.id = m.user_id
+    WHERE m.project_id = %(project_id)s AND m.user_id = %(user_id)s AND u.disabled_at IS NULL FOR SHARE
+"""
+
+
 def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bool:
     """By membership, or as tenant_admin of the org. `lock`: who takes them out or disables them waits, and then sees
     what was done."""

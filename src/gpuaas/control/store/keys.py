@@ -17,10 +17,11 @@ def insert_key(tx: Tx, user_id: str, name: str, type: str, blob: str, fingerprin
 
 _KEYS = f"SELECT {names(SshKey)} FROM ssh_keys WHERE user_id = %(user_id)s ORDER BY created_at, id"
 
+LOCKED = f"{_KEYS} FOR KEY SHARE"  # for whoever puts keys on a machine: until then nobody deletes them and misses it
+
 
 def keys(tx: Tx, user_id: str, *, lock: bool = False) -> list[SshKey]:
-    """`lock`: for whoever puts keys on a machine. Until that is committed, nobody deletes them and misses it."""
-    rows = tx.run(_KEYS + (" FOR KEY SHARE" if lock else ""), {"user_id": user_id})
+    rows = tx.run(LOCKED if lock else _KEYS, {"user_id": user_id})
     return [made(SshKey, row) for row in rows]
 
 

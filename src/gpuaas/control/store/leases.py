@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Float, FromClause, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, one
+from gpuaas.control.store.rows import columns, made, names, one
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lease import Lease, LeasePolicy
@@ -33,14 +33,17 @@ def lease(tx: Tx, allocation_id: str) -> Lease:
     return one(tx.conn, statement, Lease) or Lease(allocation_id)
 
 
+POLICY = f"SELECT {names(LeasePolicy)} FROM lease_policies WHERE project_id = %(project_id)s"
+
+
 def policy(tx: Tx, project_id: str) -> LeasePolicy | None:
-    statement = select(*columns(t.lease_policies, LeasePolicy)).where(t.lease_policies.c.project_id == project_id)
-    return one(tx.conn, statement, LeasePolicy)
+    row = tx.run(POLICY, {"project_id": project_id}).fetchone()
+    return None if row is None else made(LeasePolicy, row)
 
 
-def set_policy(tx: Tx, made: LeasePolicy) -> None:
-    values = {name: value for name, value in made.__dict__.items() if name != "project_id"}
-    statement = upsert(t.lease_policies).values(**made.__dict__)
+def set_policy(tx: Tx, wanted: LeasePolicy) -> None:
+    values = {name: value for name, value in wanted.__dict__.items() if name != "project_id"}
+    statement = upsert(t.lease_policies).values(**wanted.__dict__)
     tx.conn.execute(statement.on_conflict_do_update(index_elements=["project_id"], set_=values))
 
 

@@ -22,9 +22,14 @@ def insert_offer(tx: Tx, **values: Any) -> Offer | None:
 _OFFER = f"SELECT {names(Offer)} FROM offers WHERE {{by}} = %(name)s"
 
 
+def asked(name: str) -> tuple[str, dict[str, str]]:
+    """The statement that finds it, by id or slug."""
+    return _OFFER.format(by="id" if is_id(name, "of") else "slug"), {"name": name}
+
+
 def offer(tx: Tx, name: str) -> Offer | None:
     """By id or slug."""
-    row = tx.run(_OFFER.format(by="id" if is_id(name, "of") else "slug"), {"name": name}).fetchone()
+    row = tx.run(*asked(name)).fetchone()
     return None if row is None else made(Offer, row)
 
 

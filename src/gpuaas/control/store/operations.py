@@ -49,7 +49,7 @@ def first(tx: Tx, allocation: Allocation, kind: Kind, phases: Phases) -> Operati
         finished_at=None,
         correlation_id=tx.correlation_id,
     )
-    tx.run(_INSERT, {**operation.__dict__, "phases": jsonb(phases)})
+    tx.later(_INSERT, {**operation.__dict__, "phases": jsonb(phases)})
     _tell(tx, operation, "operation.started")
     return operation
 

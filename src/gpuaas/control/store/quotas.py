@@ -4,7 +4,7 @@ from gpuaas.control.store.rows import made, names
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.quota import ALLOCATIONS, GPU_HOURS, GPUS, VOLUMES, Quota
 
-_LOCK = f"""
+LOCKED = f"""
     SELECT {names(Quota)} FROM quotas WHERE owner_id = ANY(%(owners)s::text[]) ORDER BY owner_id, kind
     FOR NO KEY UPDATE
 """
@@ -30,7 +30,7 @@ _HOURS = """
 
 def locked(tx: Tx, org_id: str, project_id: str) -> list[Quota]:
     """Whoever wants more of the same waits until we have, or have not, taken it."""
-    return [made(Quota, row) for row in tx.run(_LOCK, {"owners": [org_id, project_id]})]
+    return [made(Quota, row) for row in tx.run(LOCKED, {"owners": [org_id, project_id]})]
 
 
 def of(tx: Tx, *owner_ids: str) -> list[Quota]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import psycopg
 from sqlalchemy import select, update
 
 from gpuaas.control.store import tables as t
@@ -20,15 +21,18 @@ _WRITE = """
     ON CONFLICT (node_id, id) DO UPDATE SET incarnation = excluded.incarnation, generation = excluded.generation,
         revision = excluded.revision, body = excluded.body
     WHERE (s.incarnation, s.generation) < (excluded.incarnation, excluded.generation)
-    RETURNING s.id
 """
 
 
 def write(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body: Body | None) -> None:
     """A new generation of one object; `body` None is a tombstone. Never goes back."""
     values = {"node_id": node_id, "id": id, "incarnation": incarnation, "generation": generation}
-    if tx.run(_WRITE, {**values, "body": None if body is None else jsonb(body)}).fetchone() is None:
-        raise AssertionError(f"spec {id} already has generation {generation} or a newer one")
+
+    def check(written: psycopg.Cursor[Any]) -> None:
+        if written.rowcount != 1:
+            raise AssertionError(f"spec {id} already has generation {generation} or a newer one")
+
+    tx.later(_WRITE, {**values, "body": None if body is None else jsonb(body)}, check)
     tx.wake(f"node:{node_id}")
 
 

@@ -10,14 +10,15 @@ UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that point
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 import psycopg
-from sqlalchemy import Connection, Engine, NestedTransaction, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -42,9 +43,18 @@ PREEMPTION_GRACE = timedelta(minutes=5)  # where the operators have not said oth
 _NOTIFY = "SELECT pg_notify(%(channel)s, topic) FROM unnest(%(topics)s::text[]) AS topic"
 
 
+@dataclass(frozen=True)
+class Later:
+    """A statement that nobody waits for, and what its answer must be."""
+
+    statement: str
+    values: Mapping[str, Any] | None
+    check: Callable[[psycopg.Cursor[Any]], None] | None = None
+
+
 @dataclass
 class Tx:
-    conn: Connection
+    connection: Connection
     now: datetime
     ids: Ids
     actor: str = SYSTEM
@@ -57,6 +67,14 @@ class Tx:
     _events: list[dict[str, Any]] = field(default_factory=list)
     _audit: list[dict[str, Any]] = field(default_factory=list)
     _last: dict[str, "Callable[[Tx], None]"] = field(default_factory=dict)
+    _later: list[Later] = field(default_factory=list)
+
+    @property
+    def conn(self) -> Connection:
+        """For statements in SQLAlchemy: what was put off is sent before them."""
+        if self._later:
+            self._send()
+        return self.connection
 
     def last(self, key: str, work: "Callable[[Tx], None]") -> None:
         """To be done once, when all else is: before the events, in the order of the keys."""
@@ -141,17 +159,62 @@ class Tx:
 
         SQLAlchemy would cost five times as much as sending it does. Errors come out as SQLAlchemy's all the same.
         """
-        driver: Any = self.conn.connection.driver_connection
+        return self._send(Later(statement, values))[0]
+
+    def together(self, *asked: tuple[str, Mapping[str, Any]]) -> list[list[tuple[Any, ...]]]:
+        """Several statements in this order, in one round trip; the rows of each."""
+        return [cursor.fetchall() for cursor in self._send(*(Later(*each) for each in asked))]
+
+    def later(
+        self,
+        statement: str,
+        values: Mapping[str, Any] | None = None,
+        check: Callable[[psycopg.Cursor[Any]], None] | None = None,
+    ) -> None:
+        """A write whose answer nobody waits for: it travels with the next statement, or with the commit.
+
+        `check` looks at the answer then, before anything is committed.
+        """
+        self._later.append(Later(statement, values, check))
+
+    def _send(self, *asked: Later) -> list[psycopg.Cursor[Any]]:
+        waiting, self._later = self._later, []
+        every = [*waiting, *asked]
+        with self._driver("; ".join(each.statement for each in every)) as driver:
+            if len(every) == 1:
+                answers = [driver.execute(every[0].statement, every[0].values)]
+            else:
+                with driver.pipeline():
+                    answers = [driver.execute(each.statement, each.values) for each in every]
+        for each, answer in zip(every, answers, strict=True):
+            if each.check:
+                each.check(answer)
+        return answers[len(waiting) :]
+
+    def commit(self) -> None:
+        """With whatever is still to be sent, in one round trip."""
+        if any(each.check for each in self._later):
+            self._send()
+        waiting, self._later = self._later, []
+        with self._driver("COMMIT") as driver, driver.pipeline():
+            for each in waiting:
+                driver.execute(each.statement, each.values)
+            driver.commit()
+
+    @contextmanager
+    def _driver(self, said: str) -> Iterator[Any]:
+        driver: Any = self.connection.connection.driver_connection
         try:
-            return driver.execute(statement, values)  # type: ignore[no-any-return]
+            yield driver
         except psycopg.Error as error:
             if driver.closed:
-                self.conn.invalidate(error)
-            raise DBAPIError.instance(statement, dict(values or {}), error, psycopg.Error) from error
+                self.connection.invalidate(error)
+            raise DBAPIError.instance(said, {}, error, psycopg.Error) from error
 
-    def savepoint(self) -> NestedTransaction:
-        """For an attempt that may be taken back without giving up the whole transaction."""
-        return self.conn.begin_nested()
+    def attempt(self) -> "Callable[[], None]":
+        """Begins what may be taken back without giving up the whole transaction, by calling what this returns."""
+        self.later("SAVEPOINT attempt")
+        return lambda: self.later("ROLLBACK TO SAVEPOINT attempt")
 
     def flush(self) -> None:
         for _, work in sorted(self._last.items()):
@@ -177,7 +240,7 @@ class Tx:
 
     def _write_events(self, project_id: str, rows: list[dict[str, Any]]) -> None:
         said = [{**row, "at": row["at"].isoformat()} for row in rows]
-        self.run(_EVENTS, {"project_id": project_id, "many": len(rows), "rows": msgspec.json.encode(said).decode()})
+        self.later(_EVENTS, {"project_id": project_id, "many": len(rows), "rows": msgspec.json.encode(said).decode()})
         self.wake(f"project:{project_id}")
         self.wake(f"org:{rows[0]['org_id']}")
 
@@ -191,7 +254,7 @@ class Tx:
             row["hash"] = digest
         said = [{**row, "at": row["at"].isoformat(), "hash": row["hash"].hex()} for row in rows]
         values = {"org_id": org_id, "seq": seq, "hash": digest, "rows": msgspec.json.encode(said).decode()}
-        self.run(_AUDIT, values)
+        self.later(_AUDIT, values)
 
 
 # The counter is the lock: numbers are given out in the order of commits.
@@ -263,6 +326,7 @@ class Store:
                         tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id)
                         result = work(tx, *args, **kwargs)
                         tx.flush()
+                        tx.commit()
                     self._notify(conn, tx.topics)
                 tx.tell_meters(self.meters)
                 tx.tell_log()
