@@ -52,7 +52,8 @@ INSERT INTO slots (id, node_id, name, gpu_model, gpus, cpus, memory_mib, numa, s
 SELECT 'sl-' || lpad(n::text, 12, 'a') || lpad(s::text, 4, 'a'), 'nd-' || lpad(n::text, 16, 'a'), 'gpu' || s, 'H100',
        ARRAY['GPU-' || n || '-' || s], 8, 65536, s / 4, 'approved', 0, now()
 FROM generate_series(1, %(nodes)s) n, generate_series(0, %(slots)s - 1) s;
-INSERT INTO slot_gpus (gpu, slot_id) SELECT gpus[1], id FROM slots;
+INSERT INTO cards (gpu, cut) SELECT gpus[1], false FROM slots;
+INSERT INTO slot_gpus (gpu, slot_id, card, cut) SELECT gpus[1], id, gpus[1], false FROM slots;
 INSERT INTO allocations (id, org_id, project_id, name, offer_id, owner_id, group_id, state, node_id, seat, realisation,
                          incarnation, generation, key_ids, created_at)
 SELECT 'al-' || substr(s.id, 4), p.org_id, p.id, 'm-' || substr(s.id, 4), (SELECT id FROM offers WHERE slug = 'bench'),

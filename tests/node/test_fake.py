@@ -29,6 +29,39 @@ def test_neighbours_are_linked_as_in_real_machines(gpus: str, groups: list[int |
     assert [gpu.link_group for gpu in FakeHost(gpus).inventory().gpus] == groups
 
 
+def test_a_gpu_is_cut_into_instances() -> None:
+    inventory = FakeHost("1xH100:3x1g.10gb+1x4g.40gb,3xH100", name="one").inventory()
+    whole = FakeHost("4xH100", name="one").inventory()
+    assert [slot.name for slot in inventory.slots] == [*(f"gpu0-mig{n}" for n in range(4)), "gpu1", "gpu2", "gpu3"]
+    assert [gpu.model for gpu in inventory.gpus[:4]] == [*["H100 MIG 1g.10gb"] * 3, "H100 MIG 4g.40gb"]
+    assert [gpu.memory_mib for gpu in inventory.gpus[2:4]] == [10240, 40960]
+    assert {gpu.card for gpu in inventory.gpus[:4]} == {whole.gpus[0].uuid}
+    assert [gpu.uuid for gpu in inventory.gpus[4:]] == [gpu.uuid for gpu in whole.gpus[1:]]
+    assert [gpu.link_group for gpu in inventory.gpus] == [None] * 4 + [0] * 3
+    assert [gpu.index for gpu in inventory.gpus] == list(range(7))
+    assert [slot.cpus for slot in inventory.slots] == [4] * 4 + [16] * 3
+    otherwise = {gpu.uuid for gpu in FakeHost("1xH100:2x3g.40gb", name="one").inventory().gpus}
+    assert not otherwise & {gpu.uuid for gpu in inventory.gpus}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "why"),
+    [
+        ("1xH100:8x1g.10gb", "like 7x1g.10gb"),
+        ("1xH100:2x4g.40gb", "more than one H100 has"),
+        ("1xH100:3x1g.40gb", "more than one H100 has"),
+        ("1xH100:1g.10gb", "like 7x1g.10gb"),
+        ("1xL4:1x1g.10gb", "cannot be cut"),
+        ("1xH100,1xA100", "one model"),
+        ("999xH100:2x1g.10gb", "more than 999"),
+        ("1xH100:", "like 8xH100"),
+    ],
+)
+def test_what_cannot_be_cut_so_is_refused(gpus: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        FakeHost(gpus)
+
+
 @pytest.mark.parametrize("gpus", ["", "H100", "0xH100", "8xB9000", "8 x H100", "-1xH100", "9999xH100"])
 def test_other_words_are_refused(gpus: str) -> None:
     with pytest.raises(ValueError, match="like 8xH100"):

@@ -106,3 +106,20 @@ def test_bad_names_are_refused_before_anything_is_made(tmp_path: Path) -> None:
 def test_a_foreign_gpu_is_an_error(gpus: Simulated) -> None:
     with pytest.raises(HostError, match="no such GPU"):
         gpus.memory("GPU-of-another-host")
+
+
+def test_an_instance_has_the_node_of_its_gpu_and_one_of_its_own(gpus: Simulated) -> None:
+    cut = Simulated(gpus.root, Plan("1xH100,1xH100:2x3g.40gb", "node-a", 120, 0))
+    whole, first, second = cut.gpus()
+    assert [gpu.slot for gpu in (whole, first, second)] == ["gpu0", "gpu1-mig0", "gpu1-mig1"]
+    made = spec(cut)
+    paths = [[node.path for node in device.container_edits.device_nodes] for device in made.devices]
+    caps = "/dev/nvidia-caps/nvidia-cap"
+    assert paths == [["/dev/nvidia0"], ["/dev/nvidia1", f"{caps}1"], ["/dev/nvidia1", f"{caps}2"]]
+    shared, own = set(first.nodes) & set(second.nodes), set(first.nodes) ^ set(second.nodes)
+    assert (len(shared), len(own)) == (1, 2)
+    minors = {(node.path, node.minor) for device in made.devices for node in device.container_edits.device_nodes}
+    assert len({minor for _, minor in minors}) == len({path for path, _ in minors}) == 4
+    memories = {device.container_edits.mounts[0].host_path for device in made.devices}
+    assert len(memories) == 3
+    assert [device.annotations for device in made.devices] == [{INDEX: "0"}, {}, {}]

@@ -152,6 +152,28 @@ def test_a_cgroup_opens_its_own_gpu_and_no_other(gpus: Simulated, group: Cgroup)
     assert allow_devices(group, ALWAYS + rules)
 
 
+def test_a_cgroup_opens_its_own_instance_and_no_other_of_the_same_gpu(tmp_path: Path, group: Cgroup) -> None:
+    cut = simulated.ensure(tmp_path / "cut", "1xH100:7x1g.10gb,1xH100", "node-a")
+    simulated_cdi.write(cut)
+    group.ensure()
+    made = edits(cut, 1, 2)
+    mine = [node.host_path.removeprefix(f"{cut.root}/dev/") for node in made.nodes]
+    assert mine == ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "card0", "gpu1", "gpu2"]
+    assert [mount.container_path for mount in made.mounts] == ["/dev/gpuaas-sim/memory1", "/dev/gpuaas-sim/memory2"]
+    assert f"CUDA_VISIBLE_DEVICES={cut.gpus()[1].uuid},{cut.gpus()[2].uuid}" in made.env
+    rules = [f"c {node.major}:{node.minor} {node.access}" for node in made.nodes]
+    if not allow_devices(group, ALWAYS + rules):
+        pytest.skip("cgroup v2: the OCI runtime does it")
+    pid = os.fork()
+    if pid == 0:
+        group.join(os.getpid())
+        own = {opened(node.host_path) for node in made.nodes}
+        others = {opened(str(cut.root / f"dev/gpu{number}")) for number in (0, 3, 4, 5, 6, 7)}
+        os._exit(0 if (own, others) == ({"ENXIO"}, {"EPERM"}) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    simulated.remove(cut.root)
+
+
 LOOK = """
 import errno, glob, json, os, sys
 def opened(path):

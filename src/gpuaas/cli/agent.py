@@ -31,7 +31,8 @@ def _node_options(command: _Command) -> _Command:
         click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
                      default=Path("/run/gpuaas"), show_default=True, help="What need not survive a reboot."),
         click.option("--name", default=socket.gethostname, help="The node's name in the fleet."),
-        click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Such as 8xH100.  [default: real ones]"),
+        click.option("--simulate-gpus", default="", metavar="NxMODEL",
+                     help="Such as 8xH100, or 2xH100:7x1g.10gb for MIG.  [default: real ones]"),
         click.option("--prefix", default="gpuaas", show_default=True, help="Of cgroups and the nftables table."),
         click.option("--interfaces", default="gv", show_default=True, help="What network interfaces begin with."),
         click.option("--pool", default="198.18.0.0/15", show_default=True, help="Addresses of machines, behind NAT."),
@@ -53,6 +54,8 @@ def _node_options(command: _Command) -> _Command:
 @click.option("--deny-network", "denied", multiple=True, metavar="CIDR", help="Machines never reach it.")
 @click.option("--base-image", metavar="VERSION", help="An imported one.  [default: our own Debian, built if need be]")
 @click.option("--disk-mib", type=click.IntRange(256), default=64 * 1024, show_default=True, help="Of each machine.")
+@click.option("--clear-mig", default="", metavar="COMMAND",
+              help="Clears a MIG instance ({uuid}, {index} and {bus} are filled in) before its next user.")  # fmt: skip
 @click.option("--quick-cgroups/--no-quick-cgroups", default=True, show_default=True,
               help="Have the kernel move processes between cgroups in less than 1 ms instead of 10.")  # fmt: skip
 @_node_options

@@ -34,6 +34,7 @@ class Slot:
     state: str
     reason: str
     link_group: int | None
+    card: str | None  # the GPU that its MIG instances are parts of
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ class SlotView:
     claimed: bool
     drained: bool = False
     link_group: int | None = None
+    card: str | None = None  # the GPU that its MIG instances are parts of
 
     @property
     def linked(self) -> str:
-        """The same for slots whose GPUs are linked directly; its own where they are linked to no other."""
-        return self.id if self.link_group is None else f"link group {self.link_group}"
+        """The same for slots whose GPUs are linked directly, or are parts of one; its own for all others."""
+        return self.card or (self.id if self.link_group is None else f"link group {self.link_group}")
 
     @property
     def free(self) -> bool:

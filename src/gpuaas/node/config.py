@@ -11,6 +11,7 @@ class AgentConfig:
     name: str
     address: str = "127.0.0.1"  # where users reach the ports that this node publishes
     simulate_gpus: str = ""  # such as 8xH100; empty: the GPUs that are there
+    clear_mig: str = ""  # a command that clears a MIG instance: {uuid}, {index} and {bus} are filled in
     join_token: str = ""  # needed once
     host: str = "linux"  # or modelled: a machine that is only data
     sample_seconds: float = 10.0  # between two looks at what machines use

@@ -127,6 +127,7 @@ def linux_host(config: AgentConfig) -> LinuxHost:
             hostname=config.name,
             address=config.address,
             simulate_gpus=config.simulate_gpus,
+            clear_mig=config.clear_mig,
             prefix=config.prefix,
             interfaces=config.interfaces,
             pool=config.pool,

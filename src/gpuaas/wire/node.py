@@ -111,6 +111,7 @@ class GpuReport(Part, frozen=True):
     trouble: Message = ""  # why it is not healthy
     numa: Annotated[int, Meta(ge=0, le=1024)] = 0
     link_group: Annotated[int, Meta(ge=0, le=1024)] | None = None  # the same: linked directly, by NVLink or XGMI
+    card: Annotated[str, Meta(max_length=128)] = ""  # the GPU that this MIG instance is a part of
 
 
 class SlotProposal(Part, frozen=True):

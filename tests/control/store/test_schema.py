@@ -21,6 +21,7 @@ from gpuaas.control.store.tables import metadata
 from gpuaas.model import lifecycle
 
 UNIQUE, CHECK = "23505", "23514"
+FOREIGN_KEY = "23503"
 
 
 @pytest.fixture
@@ -154,3 +155,18 @@ def test_the_database_refuses(machine: dict[str, Any], why: str) -> None:
     with pytest.raises(IntegrityError) as refused:
         cluster.sql(REFUSED[why].format(**machine))
     assert refused.value.orig.sqlstate in (UNIQUE, CHECK), "refused, but for another reason"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO slot_gpus (gpu, slot_id, card, cut) VALUES ('MIG-1', '{free}', 'GPU-node-1-0', true)",
+        "UPDATE cards SET cut = true",
+        "DELETE FROM cards",
+    ],
+)
+def test_a_gpu_that_is_whole_in_a_slot_is_in_none_in_parts(machine: dict[str, Any], statement: str) -> None:
+    cluster = machine.pop("cluster")
+    with pytest.raises(IntegrityError) as refused:
+        cluster.sql(statement.format(**machine))
+    assert refused.value.orig.sqlstate == FOREIGN_KEY  # type: ignore[union-attr]

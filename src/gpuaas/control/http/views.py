@@ -154,6 +154,7 @@ def slot(slot: Slot, holder: str | None, drained: Drain | None) -> api.SlotView:
         slot.numa,
         drain(drained),
         slot.link_group,
+        slot.card,
     )
 
 

@@ -1,11 +1,12 @@
 """From what a node reports to slots: new ones are proposed, missing and unhealthy ones are taken out of service."""
 
 import logging
+from typing import Any
 
 from gpuaas.control.store import identity, slots
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Node, Slot
-from gpuaas.wire.node import Inventory, SlotProposal
+from gpuaas.wire.node import GpuReport, Inventory, SlotProposal
 
 log = logging.getLogger(__name__)
 
@@ -24,14 +25,14 @@ def reconcile(tx: Tx, node: Node, inventory: Inventory) -> None:
         unwell = name not in wanted and any(gpu in troubles for gpu in slot.gpus)
         if not unwell and (name not in wanted or not _same(slot, wanted[name])):
             _take_out(tx, slot, in_use=slot.id in holders)
-    groups = {gpu.uuid: gpu.link_group for gpu in inventory.gpus}
+    reported = {gpu.uuid: gpu for gpu in inventory.gpus}
     current = {slot.name: slot for slot in slots.slots(tx, node.id)}
     for name, proposal in wanted.items():
-        place = proposal.numa, _link_group(proposal, groups)
+        place = _place(proposal, reported)
         if name not in current:
-            _propose(tx, node, proposal, models, *place)
-        elif (current[name].numa, current[name].link_group) != place:
-            slots.set_place(tx, current[name], *place)
+            _propose(tx, node, proposal, models, place)
+        elif any(getattr(current[name], what) != value for what, value in place.items()):
+            slots.set_place(tx, current[name], **place)
     if troubles:
         for slot in slots.slots(tx, node.id):
             _set_aside_if_unwell(tx, slot, troubles)
@@ -49,15 +50,18 @@ def _take_out(tx: Tx, slot: Slot, in_use: bool) -> None:
         slots.move(tx, slot, "retire", MISSING)
 
 
-def _link_group(proposal: SlotProposal, groups: dict[str, int | None]) -> int | None:
-    """Of all of its GPUs, if they have one."""
-    found = {groups.get(gpu) for gpu in proposal.gpus}
-    return found.pop() if len(found) == 1 else None
+def _place(proposal: SlotProposal, reported: dict[str, GpuReport]) -> dict[str, Any]:
+    """What all of its GPUs have in common."""
+    gpus = [reported[gpu] for gpu in proposal.gpus if gpu in reported]
+    groups, cards = {gpu.link_group for gpu in gpus}, {gpu.card or None for gpu in gpus}
+    return {
+        "numa": proposal.numa,
+        "link_group": groups.pop() if len(groups) == 1 else None,
+        "card": cards.pop() if len(cards) == 1 else None,
+    }
 
 
-def _propose(
-    tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str], numa: int, link_group: int | None
-) -> None:
+def _propose(tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str], place: dict[str, Any]) -> None:
     kinds = sorted({models.get(gpu, "unknown") for gpu in proposal.gpus})
     state = "approved" if node.approve_slots else "proposed"
     take_back = tx.attempt()
@@ -70,8 +74,7 @@ def _propose(
         gpus=proposal.gpus,
         cpus=proposal.cpus,
         memory_mib=proposal.memory_mib,
-        numa=numa,
-        link_group=link_group,
+        **place,
     )
     if made is None:
         take_back()

@@ -50,7 +50,7 @@ _TAKEN = """
 _CLOSE_ALL = "UPDATE capacity SET open = false"
 _RECOUNT = """
     WITH there AS (
-        SELECT s.gpu_model, s.numa, coalesce('link group ' || s.link_group, s.id) AS link,
+        SELECT s.gpu_model, s.numa, coalesce(s.card, 'link group ' || s.link_group, s.id) AS link,
             (s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL)::int AS slots,
             CASE WHEN s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL
                 THEN cardinality(s.gpus) ELSE 0 END AS gpus

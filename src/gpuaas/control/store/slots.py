@@ -18,17 +18,30 @@ from gpuaas.model.placement import NodeView, SlotView
 
 
 def insert_slot(tx: Tx, node_id: str, state: str, **values: Any) -> str | None:
-    """None when one of its GPUs is in another slot already."""
+    """None when one of its GPUs is in another slot already: itself, the GPU that it is a part of, or a part of it."""
     slot_id = tx.ids.new("sl")
     tx.conn.execute(insert(t.slots).values(id=slot_id, node_id=node_id, state=state, created_at=tx.now, **values))
+    card = values.get("card")
     for gpu in sorted(values["gpus"]):
+        if not _cut_like_this(tx, card or gpu, cut=card is not None):
+            return None
+        taken = {"gpu": gpu, "slot_id": slot_id, "card": card or gpu, "cut": card is not None}
         made = tx.conn.execute(
-            upsert(t.slot_gpus).values(gpu=gpu, slot_id=slot_id).on_conflict_do_nothing().returning(t.slot_gpus.c.gpu)
+            upsert(t.slot_gpus).values(taken).on_conflict_do_nothing().returning(t.slot_gpus.c.gpu)
         ).first()
         if made is None:
             return None
     capacity.changed(tx, node_id)
     return slot_id
+
+
+def _cut_like_this(tx: Tx, card: str, cut: bool) -> bool:
+    """Whether this GPU is cut into instances, or whole, as is said; it may change while nothing of it is in a slot."""
+    statement = upsert(t.cards).values(gpu=card, cut=cut)
+    in_a_slot = exists().where(t.slot_gpus.c.card == t.cards.c.gpu)
+    change = statement.on_conflict_do_update(index_elements=["gpu"], set_={"cut": cut}, where=~in_a_slot)
+    tx.conn.execute(change)
+    return tx.conn.execute(select(t.cards.c.cut).where(t.cards.c.gpu == card)).scalar_one() is cut
 
 
 def slots(tx: Tx, node_id: str) -> list[Slot]:
@@ -88,9 +101,13 @@ def set_reason(tx: Tx, slot: Slot, reason: str) -> None:
     tx.conn.execute(update(t.slots).where(t.slots.c.id == slot.id, t.slots.c.state == slot.state).values(reason=reason))
 
 
-def set_place(tx: Tx, slot: Slot, numa: int, link_group: int | None) -> None:
+def set_place(tx: Tx, slot: Slot, **where: Any) -> None:
     """Where its GPUs are. Not a part of what was approved: it decides only what is chosen together."""
-    tx.conn.execute(update(t.slots).where(t.slots.c.id == slot.id).values(numa=numa, link_group=link_group))
+    tx.conn.execute(update(t.slots).where(t.slots.c.id == slot.id).values(where))
+    card = where.get("card")
+    if card and _cut_like_this(tx, card, cut=True):  # a slot from before its node said of which GPU it is a part
+        unknown = update(t.slot_gpus).where(t.slot_gpus.c.slot_id == slot.id, t.slot_gpus.c.card.is_(None))
+        tx.conn.execute(unknown.values(card=card, cut=True))
     capacity.changed(tx, slot.node_id)
 
 
@@ -130,7 +147,7 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
         EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed'),
-        EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group
+        EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card
     FROM slots s WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
 _ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))

@@ -25,6 +25,7 @@ class Held(Struct, frozen=True):
     gpus: list[str]
     restarts: int  # the counter that they were last reset for
     boot_id: str
+    cards: list[str] = []  # the GPUs that MIG instances among them are parts of
 
 
 class Devices:
@@ -59,14 +60,15 @@ class Devices:
             before, again = None, True  # damaged: whatever they went through, it is done once more
         # The first user gets them as the last scrub left them.
         again |= before is not None and (before.restarts < body.restarts or before.boot_id != self._boot_id)
-        given = Held(wanted, body.restarts, self._boot_id)
+        cards = sorted({label(known[name].card) for name in wanted if known[name].card})
+        given = Held(wanted, body.restarts, self._boot_id, cards)
         with self._giving:
             for name in wanted:
-                self._free(id, name, before)
+                self._free(id, name, _card(known[name]), before)
             # The marks first: whoever dies in between leaves a GPU that nobody gets before it was scrubbed.
             for name in wanted:
-                self._marks.dirty(name, _why(id))
-            not_yet_reset = Held(wanted, before.restarts if before else -1, before.boot_id if before else "")
+                self._marks.dirty(name, _why(id), _card(known[name]))
+            not_yet_reset = Held(wanted, before.restarts if before else -1, before.boot_id if before else "", cards)
             self._write(id, not_yet_reset if again else given)
         if again:
             for name in wanted:
@@ -111,33 +113,42 @@ class Devices:
     def _known(self) -> dict[str, Gpu]:
         return {label(gpu.uuid): gpu for gpu in self._gpus.found().gpus}
 
-    def _free(self, id: str, gpu: str, before: Held | None) -> None:
-        holder = self._holder(id, gpu)
+    def _free(self, id: str, gpu: str, card: str, before: Held | None) -> None:
+        holder = self._holder(id, gpu, card)
         if holder is not None:
             raise HostError("devices_ensure", id, f"GPU {gpu} is in use by {holder}")
         dirty = self._marks.why(gpu)
         if dirty and dirty != _why(id) and not (before and gpu in before.gpus):
             raise HostError("devices_ensure", id, f"GPU {gpu} was not scrubbed: {dirty}")
+        # Cut and whole it has the same memory: what was left in one shape is there in the other.
+        others = self._marks.parts(gpu) | ({card: why} if card and (why := self._marks.why(card)) else {})
+        for other, why in others.items():
+            raise HostError("devices_ensure", id, f"GPU {gpu} was {other}, which was not scrubbed: {why}")
 
-    def _holder(self, id: str, gpu: str) -> str | None:
+    def _holder(self, id: str, gpu: str, card: str = "") -> str | None:
+        """Who has it, or the GPU that it is a part of, or a part of it."""
         for other in self.ids() - {id}:
             with suppress(HostError):  # its own removal reports a damaged record
                 held = self.held(other)
-                if held is not None and gpu in held.gpus:
+                if held is not None and (gpu in held.gpus or gpu in held.cards or (card and card in held.gpus)):
                     return other
         return None
 
     def _scrub(self, id: str, name: str, known: dict[str, Gpu]) -> Scrub:
-        holder = self._holder(id, name)
+        gpu = known.get(name)
+        holder = self._holder(id, name, _card(gpu) if gpu else "")
         if holder is not None:
             return Scrub(name, clean=False, evidence=f"in use by {holder}")
-        gpu = known.get(name)
         if gpu is None:
             return Scrub(name, clean=False, evidence="the GPU does not answer")
-        return scrub(name, self._marks, self._gpus.wipe(gpu))
+        return scrub(name, self._marks, self._gpus.wipe(gpu), _card(gpu))
 
     def _write(self, id: str, held: Held) -> None:
         self._records.write(id, msgspec.json.encode(held))
+
+
+def _card(gpu: Gpu) -> str:
+    return label(gpu.card) if gpu.card else ""
 
 
 def _why(id: str) -> str:

@@ -6,6 +6,7 @@ finds), then allocations.
 
 import os
 import re
+import shlex
 import socket
 import threading
 import time
@@ -36,7 +37,8 @@ from gpuaas.node.host.cgroups.limits import Limits
 from gpuaas.node.host.cgroups.usage import usage
 from gpuaas.node.host.container.boot import Boot, ReadOnlyBind
 from gpuaas.node.host.devices import Devices
-from gpuaas.node.host.gpus.gpu import report, slots
+from gpuaas.node.host.gpus.gpu import cards, report, slots
+from gpuaas.node.host.gpus.scrub import Commands
 from gpuaas.node.host.gpus.source import AnyGpus, RealGpus, SimulatedGpus
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Machine, News, Present, boot_config
@@ -65,6 +67,7 @@ class LinuxConfig:
     hostname: str = "localhost"
     address: str = "127.0.0.1"
     simulate_gpus: str = ""
+    clear_mig: str = ""
     prefix: str = "gpuaas"  # of cgroups and of the nft table
     interfaces: str = "gv"
     pool: str = "198.18.0.0/15"
@@ -116,7 +119,7 @@ class LinuxHost:
         self._cpus = {id: record.cpus for id, record in records.items() if record is not None}
         self._untouched: set[str] = set()  # no program of a tenant has ever run on these file systems
         self._ready, self._reason = False, "the node has just been started"
-        self._installed = len(self.gpus.found().gpus)
+        self._installed = cards(self.gpus.found().gpus)
 
     # before and after everything
 
@@ -406,7 +409,7 @@ class LinuxHost:
 def _gpus(config: LinuxConfig) -> AnyGpus:
     if config.simulate_gpus:
         return SimulatedGpus(config.paths.state / "simulated-gpus", config.simulate_gpus, config.hostname)
-    return RealGpus()
+    return RealGpus(Commands(mig=tuple(shlex.split(config.clear_mig))))
 
 
 def _runtime(layout: cgroup_layout.Layout) -> str:

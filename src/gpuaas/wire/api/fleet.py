@@ -69,6 +69,7 @@ class SlotView(Out, frozen=True):
     numa: int = 0
     drain: "DrainView | None" = None
     link_group: int | None = None  # slots of a node with the same number: their GPUs are linked directly
+    card: str | None = None  # the GPU that its MIG instances are parts of
 
 
 class NodeView(Out, frozen=True):
@@ -96,7 +97,7 @@ class ApproveSlots(In, frozen=True):
 class NewOffer(In, frozen=True):
     slug: Slug
     name: Title
-    gpu_model: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9 ._-]*" + END, examples=["H100"])]
+    gpu_model: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9 ._+-]*" + END, examples=["H100"])]
     gpu_count: Annotated[int, Meta(ge=0, le=64)]
     cpus: Annotated[int, Meta(ge=1, le=4096)]
     memory_mib: Annotated[int, Meta(ge=16, le=2**40)]

@@ -8,11 +8,13 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
     Table,
     Text,
+    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -78,17 +80,31 @@ slots = Table(
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=text("''")),
     Column("link_group", Integer),  # of its node: GPUs with the same number are linked directly
+    Column("card", Text),  # the GPU that its MIG instances are parts of
     at("created_at"),
     one_of("state", lifecycle.SLOT.states),
     Index("uq_slots_node_name_live", "node_id", "name", unique=True, postgresql_where=text("state <> 'retired'")),
 )
 
-# A GPU is in one slot at most; together with claims below: one live allocation per GPU (I1).
+# A GPU is in one slot at most; together with claims below: one live allocation per GPU (I1). It is whole or cut into
+# MIG instances, never both: what is in slots refers to one and the same row of `cards`, which says one of the two.
 slot_gpus = Table(
     "slot_gpus",
     metadata,
     Column("gpu", Text, primary_key=True),
     ref("slot_id", "slots"),
+    Column("card", Text),  # itself, or the GPU that it is an instance of
+    Column("cut", Boolean),
+    ForeignKeyConstraint(["card", "cut"], ["cards.gpu", "cards.cut"]),
+    Index("ix_slot_gpus_card", "card"),
+)
+
+cards = Table(
+    "cards",
+    metadata,
+    Column("gpu", Text, primary_key=True),
+    Column("cut", Boolean, nullable=False),
+    UniqueConstraint("gpu", "cut"),
 )
 
 offers = Table(

@@ -186,8 +186,8 @@ def _once(places: dict[str, _Thing], path: str, thing: _Thing, gpu: Gpu) -> None
 
 
 def _visible(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """Programs count the GPUs that they can open from zero."""
-    numbers = ",".join(str(position) for position in range(len(gpus)))
+    """Programs count the GPUs that they can open from zero. An instance of one is called by its name."""
+    numbers = ",".join(gpu.uuid if gpu.card else str(position) for position, gpu in enumerate(gpus))
     vendors = {gpu.vendor for gpu in gpus}
     names = ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"] if "nvidia" in vendors else []
     names += ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"] if "amd" in vendors else []

@@ -34,6 +34,7 @@ class Gpu:
     cdi: tuple[str, ...] = ()  # the names by which a CDI spec may call it, best first
     slot: str = ""
     parts: int = 1  # a MIG instance is one of so many of its GPU
+    card: str = ""  # the UUID of the GPU that a MIG instance is a part of; empty for a whole one
     trouble: str = ""  # why it must not be given out
 
 
@@ -72,6 +73,7 @@ def report(gpu: Gpu) -> GpuReport:
         trouble=gpu.trouble[:2000],
         numa=gpu.numa,
         link_group=gpu.link_group,
+        card=label(gpu.card) if gpu.card else "",
     )
 
 
@@ -82,7 +84,7 @@ def slots(gpus: Sequence[Gpu], cpus: int, memory_mib: int, installed: int = 0) -
     must not change, because the server takes a changed slot out of service. Memory comes in steps of one GiB for the
     same reason: a new kernel reports a few MiB more or less.
     """
-    whole = max(installed, round(sum(1 / gpu.parts for gpu in gpus)), 1)
+    whole = max(installed, cards(gpus), 1)
     proposals = []
     for gpu in gpus:
         share = whole * gpu.parts
@@ -92,6 +94,11 @@ def slots(gpus: Sequence[Gpu], cpus: int, memory_mib: int, installed: int = 0) -
             name = label(gpu.slot or f"gpu{gpu.index}")
             proposals.append(SlotProposal(name, [label(gpu.uuid)], max(1, cpus // share), mib, gpu.numa))
     return proposals
+
+
+def cards(gpus: Sequence[Gpu]) -> int:
+    """How many whole GPUs these are, or are parts of."""
+    return len({gpu.card or gpu.uuid for gpu in gpus})
 
 
 def leftovers(known: Found, reasons: dict[str, str], sysfs: Path = pci.SYSFS) -> list[Unusable]:

@@ -17,6 +17,7 @@ from gpuaas.node.host.disk import FileDisk
 class _Mark(Struct):
     gpu: str
     why: str
+    card: str = ""  # the GPU that it is a part of
 
 
 class Marks:
@@ -24,9 +25,9 @@ class Marks:
         self._directory = directory
         self._disk = FileDisk(directory)
 
-    def dirty(self, gpu: str, why: str) -> None:
+    def dirty(self, gpu: str, why: str, card: str = "") -> None:
         """Before a tenant can write to it, and before a scrub begins."""
-        self._disk.write(_file(gpu), msgspec.json.encode(_Mark(gpu, why)))
+        self._disk.write(_file(gpu), msgspec.json.encode(_Mark(gpu, why, card)))
 
     def clean(self, gpu: str) -> None:
         self._disk.remove(_file(gpu))
@@ -38,6 +39,11 @@ class Marks:
             return ""
         mark = _decode(data)
         return mark.why if mark else "its mark cannot be read"
+
+    def parts(self, card: str) -> dict[str, str]:
+        """The parts of a GPU that are dirty, and why: one that is whole again has the same memory."""
+        marks = [_decode(self._disk.read(name) or b"") for name in self._disk.names() if name.endswith(".dirty")]
+        return {mark.gpu: mark.why for mark in marks if mark is not None and mark.card == card}
 
     def all(self) -> dict[str, str]:
         """The GPUs whose marks can be read; ask `why` before one is given out."""

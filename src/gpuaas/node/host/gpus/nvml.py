@@ -149,6 +149,7 @@ def _instances(nvml: Nvml, handle: Any, whole: Gpu, proc: Path) -> list[Gpu]:
                 nodes=(*whole.nodes, *_capabilities(proc, whole.nodes[0], *ids)),
                 cdi=(f"{KIND}={uuid}", f"{KIND}={whole.index}:{number}"),
                 slot=f"{whole.slot}-mig{number}",
+                card=whole.uuid,
             )
         )
     return [replace(gpu, parts=len(found)) for gpu in found]

@@ -31,11 +31,11 @@ class Commands:
     timeout_seconds: float = 60.0
 
 
-def scrub(gpu: str, marks: Marks, wipe: Wipe) -> Scrub:
+def scrub(gpu: str, marks: Marks, wipe: Wipe, card: str = "") -> Scrub:
     """The mark is set before and goes only after success: whoever dies in between leaves a dirty GPU."""
     try:
         with marks.hold(gpu) as lock:
-            marks.dirty(gpu, "a scrub of it has begun and not ended")
+            marks.dirty(gpu, "a scrub of it has begun and not ended", card)
             evidence = wipe(lock)
             marks.clean(gpu)
     except HostError as error:
@@ -56,7 +56,12 @@ def by_reset(gpu: Gpu, commands: Commands) -> Wipe:
 
 
 def reset(gpu: Gpu, commands: Commands) -> None:
-    """On restart of an allocation: hung driver state is the usual reason to restart."""
+    """On restart of an allocation: hung driver state is the usual reason to restart.
+
+    A MIG instance has no reset of its own, and its GPU's would end what others compute: it is left as it is.
+    """
+    if _is_instance(gpu) and not commands.mig:
+        return
     _run(gpu, commands, ())
 
 
@@ -110,7 +115,7 @@ def _in_time(deadline: float) -> None:
 
 
 def _run(gpu: Gpu, commands: Commands, pass_fds: Sequence[int]) -> tuple[str, Done]:
-    template = commands.mig if gpu.parts > 1 or gpu.uuid.startswith("MIG-") else getattr(commands, gpu.vendor, ())
+    template = commands.mig if _is_instance(gpu) else getattr(commands, gpu.vendor, ())
     if not template:
         kind = "a MIG instance" if gpu.vendor == "nvidia" else f"a GPU of {gpu.vendor}"
         raise HostError("reset", gpu.uuid, f"no command is configured that clears {kind}", transient=False)
@@ -121,6 +126,10 @@ def _run(gpu: Gpu, commands: Commands, pass_fds: Sequence[int]) -> tuple[str, Do
         how = f"was killed by signal {-done.code}" if done.code < 0 else f"answered {done.code}"
         raise HostError("reset", gpu.uuid, f"{argv[0]} {how}: {done.last_line or 'no output'}")
     return argv[0], done
+
+
+def _is_instance(gpu: Gpu) -> bool:
+    return bool(gpu.card) or gpu.parts > 1 or gpu.uuid.startswith("MIG-")
 
 
 def _plain(text: str) -> str:

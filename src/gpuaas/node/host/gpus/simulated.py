@@ -4,7 +4,7 @@ A node's major belongs to no driver: opening it answers ENXIO when the device cg
 not. The bytes of a small sparse file stand for the GPU's memory. All of it lives in one directory of ours, mode 0700:
 
     plan.json          which GPUs, and their device numbers
-    dev/               gpu0 ... and the control nodes
+    dev/               gpu0 ..., the control nodes, and card0 ... of those that are cut into MIG instances
     memory/0 ...       the bytes; bound into the container
     health/0 ...       a file here is why the GPU is unwell: `echo 'XID 79' > health/3`
     scrub/0 ...        a file here is why its scrub fails
@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -55,7 +56,7 @@ class Simulated:
 
     @property
     def vendor(self) -> str:
-        return fake_gpus.MODELS[fake_gpus.parse(self.plan.gpus)[1]].vendor
+        return fake_gpus.MODELS[fake_gpus.parse(self.plan.gpus).model].vendor
 
     def gpus(self) -> list[Gpu]:
         """As they are now: with the trouble that was injected."""
@@ -68,10 +69,9 @@ class Simulated:
         ]
 
     def index(self, uuid: str) -> int:
-        count, _ = fake_gpus.parse(self.plan.gpus)
-        for index in range(count):
-            if fake_gpus.uuid(self.plan.host, index) == uuid:
-                return index
+        for gpu in _well(self.root, self.plan):
+            if gpu.uuid == uuid:
+                return gpu.index
         raise HostError("find", uuid, "this host has no such GPU", transient=False)
 
     def memory(self, uuid: str) -> Path:
@@ -95,27 +95,28 @@ class Simulated:
                 os.truncate(path, MEMORY_BYTES)
 
 
+def card_node(gpu: Gpu) -> str:
+    """The name of the node that all instances of one GPU share, as those of a real one do."""
+    return gpu.slot.partition("-")[0].replace("gpu", "card")
+
+
+def numbers(gpus: Sequence[Gpu], vendor: str) -> dict[str, int]:
+    """The device nodes, and their minors, counted from the first."""
+    found = {name: number for number, name in enumerate(CONTROL_NODES[vendor])}
+    found |= {f"gpu{gpu.index}": FIRST_GPU_MINOR + gpu.index for gpu in gpus}
+    for name in sorted({card_node(gpu) for gpu in gpus if gpu.card}):
+        found[name] = FIRST_GPU_MINOR + len(found) - len(CONTROL_NODES[vendor])
+    return found
+
+
 @cache
 def _well(root: Path, plan: Plan) -> list[Gpu]:
-    count, name = fake_gpus.parse(plan.gpus)
-    model = fake_gpus.MODELS[name]
-    return [
-        Gpu(
-            uuid=(uuid := fake_gpus.uuid(plan.host, index)),
-            index=index,
-            vendor=model.vendor,
-            model=name,
-            memory_mib=model.memory_mib,
-            driver=model.driver,
-            toolkit=TOOLKITS[model.vendor],
-            numa=fake_gpus.numa(index, count),
-            link_group=fake_gpus.link_group(name, index, count),
-            nodes=(str(root / f"dev/gpu{index}"),),
-            cdi=(f"{KIND}={uuid}",),
-            slot=f"gpu{index}",
-        )
-        for index in range(count)
-    ]
+    found = []
+    for gpu in fake_gpus.gpus(plan.gpus, plan.host):
+        names = (card_node(gpu), f"gpu{gpu.index}") if gpu.card else (f"gpu{gpu.index}",)
+        nodes = tuple(str(root / "dev" / name) for name in names)
+        found.append(replace(gpu, toolkit=TOOLKITS[gpu.vendor], nodes=nodes, cdi=(f"{KIND}={gpu.uuid}",)))
+    return found
 
 
 def ensure(root: Path, gpus: str, host: str, proc: Path = Path("/proc")) -> Simulated:
@@ -127,11 +128,10 @@ def ensure(root: Path, gpus: str, host: str, proc: Path = Path("/proc")) -> Simu
         simulated = Simulated(root, plan)
         for name in _DIRECTORIES:
             (root / name).mkdir(mode=0o700, exist_ok=True)
-        count, _ = fake_gpus.parse(gpus)
-        numbers = {name: number for number, name in enumerate(CONTROL_NODES[simulated.vendor])}
-        numbers |= {f"gpu{index}": FIRST_GPU_MINOR + index for index in range(count)}
-        make_nodes(root / "dev", {name: (plan.major, plan.first_minor + number) for name, number in numbers.items()})
-        make_memory(root / "memory", {str(index) for index in range(count)}, MEMORY_BYTES)
+        found = _well(root, plan)
+        wanted = numbers(found, simulated.vendor)
+        make_nodes(root / "dev", {name: (plan.major, plan.first_minor + number) for name, number in wanted.items()})
+        make_memory(root / "memory", {str(gpu.index) for gpu in found}, MEMORY_BYTES)
     except OSError as error:
         raise HostError("simulate", gpus, str(error)) from error
     finally:

@@ -7,7 +7,8 @@ from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.gpus.cdi import ContainerEdits, Device, DeviceNode, Mount, Spec
 from gpuaas.node.host.gpus.cdi_edits import INDEX
 from gpuaas.node.host.gpus.gpu import Gpu
-from gpuaas.node.host.gpus.simulated import CONTROL_NODES, FIRST_GPU_MINOR, KIND, Simulated
+from gpuaas.node.host.gpus.simulated import CONTROL_NODES, KIND, Simulated, card_node
+from gpuaas.node.host.gpus.simulated import numbers as simulated_numbers
 
 FILE = "gpuaas-simulated.json"
 _FIRST_RENDER_NODE = 128
@@ -28,17 +29,19 @@ def spec(simulated: Simulated) -> Spec:
     control = [
         _node(simulated, f"/dev/{name}", name, number) for number, name in enumerate(CONTROL_NODES[simulated.vendor])
     ]
-    _, model = fake_gpus.parse(simulated.plan.gpus)
+    found = simulated.gpus()
+    numbers = simulated_numbers(found, simulated.vendor)
+    model = fake_gpus.parse(simulated.plan.gpus).model
     return Spec(
         cdi_version="0.6.0",
         kind=KIND,
-        devices=[_device(simulated, gpu) for gpu in simulated.gpus()],
+        devices=[_device(simulated, gpu, numbers) for gpu in found],
         container_edits=ContainerEdits(env=[f"GPUAAS_SIMULATED_GPUS={model}"], device_nodes=control),
     )
 
 
-def _device(simulated: Simulated, gpu: Gpu) -> Device:
-    number = gpu.index + FIRST_GPU_MINOR
+def _device(simulated: Simulated, gpu: Gpu, numbers: dict[str, int]) -> Device:
+    own = f"gpu{gpu.index}"
     amd = gpu.vendor == "amd"
     path = f"/dev/dri/renderD{_FIRST_RENDER_NODE + gpu.index}" if amd else f"/dev/nvidia{gpu.index}"
     memory = Mount(
@@ -46,7 +49,14 @@ def _device(simulated: Simulated, gpu: Gpu) -> Device:
         f"/dev/gpuaas-sim/memory{gpu.index}",
         ["bind", "rw", "nosuid", "nodev", "noexec", "rprivate"],
     )
-    edits = ContainerEdits(device_nodes=[_node(simulated, path, f"gpu{gpu.index}", number)], mounts=[memory])
+    if gpu.card:
+        # Numbered as on the host, like NVIDIA's: the GPU's node, which its instances share, and one of its own.
+        card = card_node(gpu)
+        path = f"/dev/{card.replace('card', 'nvidia')}"
+        cap = f"/dev/nvidia-caps/nvidia-cap{gpu.index}"
+        nodes = [_node(simulated, path, card, numbers[card]), _node(simulated, cap, own, numbers[own])]
+        return Device(gpu.uuid, ContainerEdits(device_nodes=nodes, mounts=[memory]))
+    edits = ContainerEdits(device_nodes=[_node(simulated, path, own, numbers[own])], mounts=[memory])
     return Device(gpu.uuid, edits, {INDEX: str(gpu.index)})
 
 
