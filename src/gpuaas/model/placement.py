@@ -21,6 +21,7 @@ class SlotView:
     drained: bool = False
     link_group: int | None = None
     card: str | None = None  # the GPU that its MIG instances are parts of
+    alone: bool = False  # whoever has claimed it has the whole node: what else there is, or will be, is nobody's
 
     @property
     def linked(self) -> str:

@@ -112,16 +112,32 @@ def test_a_dedicated_node_is_free_and_taken_whole() -> None:
     (seat,) = plan([half, free("b", 3)], want).seats
     assert seat.node_id == "b"
     assert len(seat.slots) == 3
-    assert reasons([half], want) == {"slot_in_use", "does_not_fit"}
+    assert reasons([half], want) == {"slot_in_use", "node_not_whole"}
 
 
 def test_bare_metal_is_the_whole_node_or_nothing() -> None:
     want = wanted(2, realisations=("baremetal",))
     (seat,) = plan([free("a", 3), free("b", 2)], want).seats
     assert (seat.node_id, seat.realisation) == ("b", "baremetal")
-    assert reasons([free("a", 3)], want) == {"does_not_fit"}
+    assert reasons([free("a", 3)], want) == {"other_size"}
     quarantined = node("a", slot("a", 0), slot("a", 1), slot("a", 2, state="quarantined"))
-    assert "does_not_fit" in reasons([quarantined], want)
+    assert "node_not_whole" in reasons([quarantined], want)
+
+
+def test_the_offers_order_decides_where_both_realisations_fit() -> None:
+    for order in (("baremetal", "gpu_slice"), ("gpu_slice", "baremetal")):
+        (seat,) = plan([free("a", 2)], wanted(2, realisations=order)).seats
+        assert seat.realisation == order[0]
+        (seat,) = plan([free("a", 3)], wanted(2, realisations=order)).seats
+        assert seat.realisation == "gpu_slice", "a whole node of another size is not what was asked for"
+
+
+def test_a_node_that_somebody_has_as_a_whole_gives_nothing_more() -> None:
+    machine = node("a", slot("a", 0, claimed=True, alone=True), slot("a", 1))
+    assert reasons([machine], wanted()) == {"node_taken"}
+    left = replace(machine, slots=tuple(replace(each, claimed=False) for each in machine.slots))
+    assert plan([left], wanted()).fits
+    assert earliest([machine], wanted(), {"a-0": datetime(2030, 1, 1, tzinfo=UTC)}) == datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -153,6 +169,7 @@ def test_too_little_memory_or_cpu_is_a_reason() -> None:
     assert reasons([free("a", 1)], wanted(memory_mib=1 << 20)) == {"does_not_fit"}
     assert reasons([free("a", 1)], wanted(cpus=1000)) == {"does_not_fit"}
     assert reasons([free("a", 1)], wanted(cpus=1000, realisations=("baremetal",))) == {"does_not_fit"}
+    assert reasons([free("a", 1)], wanted(cpus=1000, isolation="dedicated_node")) == {"does_not_fit"}
 
 
 def test_part_of_a_group_is_not_enough() -> None:
@@ -168,6 +185,7 @@ slots_of = st.tuples(
     st.sampled_from(["H100", "H100", "A100", ""]),
     st.integers(0, 1),
     st.sampled_from([None, 0, 1]),
+    st.sampled_from([False, False, False, True]),
 )
 
 
@@ -177,8 +195,23 @@ def fleets(draw: st.DrawFn) -> list[NodeView]:
     for number in range(draw(st.integers(0, 5))):
         name = f"n{number}"
         slots = tuple(
-            SlotView(f"{name}-{n}", name, model, gpus, ("GPU",) * gpus, 2, 512, numa, state, claimed, False, link)
-            for n, (gpus, state, claimed, model, numa, link) in enumerate(draw(st.lists(slots_of, max_size=6)))
+            SlotView(
+                f"{name}-{n}",
+                name,
+                model,
+                gpus,
+                ("GPU",) * gpus,
+                2,
+                512,
+                numa,
+                state,
+                claimed,
+                False,
+                link,
+                None,
+                alone,
+            )
+            for n, (gpus, state, claimed, model, numa, link, alone) in enumerate(draw(st.lists(slots_of, max_size=6)))
         )
         org = draw(st.sampled_from([None, None, ORG, OTHER]))
         state = draw(st.sampled_from(["ready", "ready", "ready", "lost", "joined"]))
@@ -217,6 +250,7 @@ def test_the_laws_of_placement(fleet: list[NodeView], want: Wanted) -> None:
         assert home.ready
         assert home.org_id in (None, want.org_id), "another tenant's pool"
         assert seat.slots, "an empty seat"
+        assert not any(other.claimed and other.alone for other in home.slots), "somebody has the whole node"
         assert seat.realisation in want.realisations
         for chosen in seat.slots:
             assert chosen in home.slots, "slots of one node"

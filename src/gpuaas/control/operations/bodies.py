@@ -19,13 +19,15 @@ def build(
     allocation: Allocation, offer: Offer, slots: Sequence[SlotView], keys: Iterable[SshKey], project: Project
 ) -> Body:
     assert allocation.seat is not None
+    # On a node of its own it has all that there is: nobody else could use it.
+    whole = allocation.realisation == "baremetal"
     body = AllocationBody(
         name=allocation.name,
         org_id=allocation.org_id,
         project_id=allocation.project_id,
         slots=[SlotSpec(slot.id, list(slot.gpus)) for slot in sorted(slots, key=lambda slot: slot.id)],
-        cpus=offer.cpus,
-        memory_mib=offer.memory_mib,
+        cpus=sum(slot.cpus for slot in slots) if whole else offer.cpus,
+        memory_mib=sum(slot.memory_mib for slot in slots) if whole else offer.memory_mib,
         seat=allocation.seat,
         ssh_port=ssh_port(allocation.seat),
         uid_base=uid_base(allocation.seat),

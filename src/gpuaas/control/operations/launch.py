@@ -90,7 +90,14 @@ def _place(seat: Seat) -> dict[str, Any]:
 def _placed_phases(tx: Tx, seat: Seat, operation: Operation | None) -> list[dict[str, Any]]:
     now = tx.now.timestamp()
     phases = operation.phases if operation else fresh_phases(LAUNCH, now)
-    return begin(done(phases, "place", now, f"as {seat.realisation}"), "deliver", now)
+    return begin(done(phases, "place", now, _how(seat)), "deliver", now)
+
+
+def _how(seat: Seat) -> str:
+    """Which realisation was chosen, for everybody to see."""
+    if seat.realisation == "baremetal":
+        return "as baremetal: a whole node"
+    return f"as {seat.realisation}: {len(seat.slots)} slot{'s' if len(seat.slots) != 1 else ''} of a node"
 
 
 def _write_spec(

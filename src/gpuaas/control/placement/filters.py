@@ -35,6 +35,13 @@ def held_for_another(node: NodeView, wanted: Wanted) -> Why | None:
     return None
 
 
+def taken_as_a_whole(node: NodeView, wanted: Wanted) -> Why | None:
+    """A slot that was approved or returned later is not for others either."""
+    if any(slot.claimed and slot.alone for slot in node.slots):
+        return "node_taken", "somebody has the whole machine"
+    return None
+
+
 def slot_drained(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_drained", "a slot gets nothing new, because somebody will work on it") if slot.drained else None
 
@@ -57,5 +64,12 @@ def in_use(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_in_use", "a slot is in use or being scrubbed") if slot.claimed else None
 
 
-NODE_FILTERS: tuple[NodeFilter, ...] = (other_tenants_pool, not_connected, not_healthy, being_drained, held_for_another)
+NODE_FILTERS: tuple[NodeFilter, ...] = (
+    other_tenants_pool,
+    not_connected,
+    not_healthy,
+    being_drained,
+    held_for_another,
+    taken_as_a_whole,
+)
 SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use, slot_drained)

@@ -55,13 +55,12 @@ def _best(
                 break
         else:
             if free:
-                tally.add(("does_not_fit", "a machine has free slots, but not enough of them together"), node)
+                tally.add(_misfit(node, free, wanted), node)
     return best[1] if best else None
 
 
 def _choose(node: NodeView, free: list[SlotView], wanted: Wanted, realisation: str) -> list[SlotView]:
-    whole = [slot for slot in node.slots if slot.state != "retired"]
-    if len(free) != len(whole) and (realisation == "baremetal" or wanted.isolation == "dedicated_node"):
+    if len(free) != len(node.slots) and (realisation == "baremetal" or wanted.isolation == "dedicated_node"):
         return []
     if realisation == "baremetal":
         chosen = free if sum(slot.gpu_count for slot in free) == wanted.gpu_count else []
@@ -71,6 +70,14 @@ def _choose(node: NodeView, free: list[SlotView], wanted: Wanted, realisation: s
         chosen = free  # the rest of the node is taken too, so that nobody else comes in
     enough = sum(slot.cpus for slot in chosen) >= wanted.cpus and sum(s.memory_mib for s in chosen) >= wanted.memory_mib
     return chosen if enough else []
+
+
+def _misfit(node: NodeView, free: list[SlotView], wanted: Wanted) -> Why:
+    if wanted.needs_whole_node and len(free) != len(node.slots):
+        return "node_not_whole", "a machine is not free as a whole, and this takes a whole one"
+    if wanted.realisations == ("baremetal",) and sum(slot.gpu_count for slot in free) != wanted.gpu_count:
+        return "other_size", f"a whole machine does not have {wanted.gpu_count} GPUs"
+    return "does_not_fit", "a machine has free slots, but not enough of them together"
 
 
 class _Tally:

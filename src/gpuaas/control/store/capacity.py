@@ -66,7 +66,12 @@ _RECOUNT = """
     SELECT n.id, f.gpu_model, coalesce(n.org_id, ''),
         n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false)
             AND NOT EXISTS (SELECT FROM drains d WHERE d.target_id = n.id)
-            AND NOT EXISTS (SELECT FROM holds h WHERE h.node_id = n.id),
+            AND NOT EXISTS (SELECT FROM holds h WHERE h.node_id = n.id)
+            AND NOT EXISTS (
+                SELECT FROM slots s JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
+                    JOIN allocations a ON a.id = c.allocation_id JOIN offers o ON o.id = a.offer_id
+                WHERE s.node_id = n.id AND (a.realisation = 'baremetal' OR o.isolation = 'dedicated_node')
+            ),
         (SELECT count(*) FROM there), f.slots, f.gpus,
         (SELECT sum(t.gpus) FROM there t WHERE t.gpu_model = f.gpu_model GROUP BY t.numa ORDER BY 1 DESC LIMIT 1),
         (SELECT sum(t.gpus) FROM there t WHERE t.gpu_model = f.gpu_model GROUP BY t.link ORDER BY 1 DESC LIMIT 1)

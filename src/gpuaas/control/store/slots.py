@@ -146,9 +146,11 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
-        EXISTS (SELECT FROM claims c WHERE c.slot_id = s.id AND c.state <> 'freed'),
-        EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card
-    FROM slots s WHERE s.state <> 'retired' {which} ORDER BY s.id
+        c.id IS NOT NULL, EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card,
+        coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false)
+    FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
+        LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
+    WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
 _ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))
 
