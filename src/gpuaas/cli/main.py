@@ -38,6 +38,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "extend": Lazy("extend:extend", "Let a machine stay longer, or come back after it was stopped."),
         "access": Lazy("access:access", "Who gets into a machine, and who was there."),
         "offer": Lazy("offers:offer", "What can be launched."),
+        "runtime": Lazy("runtimes:runtime", "Managed runtimes: build, look, test, verify."),
         "op": Lazy("operations:op", "Long changes and their phases."),
         "events": Lazy("events:events", "What happened in a project."),
     },

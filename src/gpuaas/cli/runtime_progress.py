@@ -1,0 +1,58 @@
+"""How far a build is: a bar and its phases on a terminal, lines elsewhere, nothing for a program."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from gpuaas.cli import output
+
+if TYPE_CHECKING:
+    from gpuaas.runtimes.build.phases import Progress
+
+
+@contextmanager
+def shown(title: str, *, json: bool) -> Iterator["Callable[[Progress], None]"]:
+    if json:
+        yield lambda progress: None
+    elif sys.stderr.isatty():
+        with _bar(title) as report:
+            yield report
+    else:
+        yield _lines(title)
+
+
+def _lines(title: str) -> "Callable[[Progress], None]":
+    started: dict[str, float] = {}
+
+    def report(progress: "Progress") -> None:
+        started.setdefault(progress.phase, time.monotonic())
+        if progress.state != "running":
+            taken = output.duration(time.monotonic() - started[progress.phase])
+            output.note(
+                " ".join(filter(None, [f"{title}: {progress.phase} {progress.state} ({taken})", progress.message]))
+            )
+
+    return report
+
+
+@contextmanager
+def _bar(title: str) -> "Iterator[Callable[[Progress], None]]":
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    from gpuaas.runtimes.build.phases import PHASES
+
+    order = [name for name, _ in PHASES]
+    columns = (TextColumn("{task.fields[title]}"), BarColumn(30), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=len(order) * 100, title=output.safe(title))
+
+        def report(progress: "Progress") -> None:
+            within = 100 if progress.state == "done" else progress.percent or 0
+            said = output.safe(f"{progress.phase} {progress.message}".strip())[:60]
+            bar.update(task, completed=order.index(progress.phase) * 100 + within, description=said.replace("[", "\\["))
+
+        yield report

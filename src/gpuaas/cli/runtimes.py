@@ -1,0 +1,271 @@
+"""`gpuaas runtime`: managed runtimes, built and checked on the machine where this runs."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuaas.cli import exits, output
+from gpuaas.cli.command import Group
+from gpuaas.cli.installation import state_dir_option
+from gpuaas.cli.session import Session
+
+if TYPE_CHECKING:
+    from gpuaas.runtimes.library import Library
+    from gpuaas.runtimes.manifest import Manifest
+    from gpuaas.runtimes.recipe import Recipe
+    from gpuaas.runtimes.shelf import Shelf
+
+recipes_option = click.option(
+    "--recipes",
+    "directories",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="GPUAAS_RECIPES",
+    metavar="DIRECTORY",
+    help="Recipes of your own, besides ours; repeatable.",
+)
+
+
+@click.group(cls=Group)
+def runtime() -> None:
+    """Managed runtimes: build, look, test, verify."""
+
+
+def _library(directories: Iterable[Path]) -> "Library":
+    from gpuaas.runtimes.library import Library
+
+    return Library(directories)
+
+
+def _shelf(state_dir: Path) -> "Shelf":
+    from gpuaas.runtimes.shelf import Shelf
+
+    return Shelf(state_dir / "runtimes")
+
+
+def _chosen(library: "Library", spec: str) -> "Recipe":
+    """By name, or a file: what has a slash or ends in .yml is one."""
+    if "/" in spec or spec.endswith((".yml", ".yaml")):
+        return library.add(Path(spec))
+    return library.get(spec)
+
+
+@runtime.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
+@recipes_option
+@state_dir_option
+@click.pass_obj
+def build(
+    session: Session, names: tuple[str, ...], relock: bool, directories: tuple[Path, ...], state_dir: Path
+) -> None:
+    """Build runtimes here: python:3.11+ml, python-all, all, or a recipe file such as ./runtime.yml.
+
+    The same recipe gives the same image again, from the same files, until --relock. Nothing is installed on this host.
+    """
+    from gpuaas.cli.runtime_progress import shown
+    from gpuaas.runtimes import settings, tools
+    from gpuaas.runtimes.build.builder import build as make
+
+    library, shelf = _library(directories), _shelf(state_dir)
+    chosen = [recipe for name in names for recipe in _several(library, name)]
+    found = settings.load()
+    made = []
+    for recipe in chosen:
+        with shown(recipe.id, json=session.json) as report:
+            built = make(recipe, tools.architecture(), found, shelf, report, relock=relock)
+        made.append({**_facts(built.manifest), "seconds": round(built.seconds, 3)})
+        if not session.json:
+            output.echo(output.safe(f"{recipe.id} is built: {built.sha256}"))
+    if session.json:
+        output.json_page(made)
+
+
+def _several(library: "Library", name: str) -> list["Recipe"]:
+    if "/" in name or name.endswith((".yml", ".yaml")):
+        return [_chosen(library, name)]
+    everything = library.select(name)
+    if name == "all" or name.endswith("-all"):
+        return [recipe for recipe in everything if recipe.buildable]  # the others need a site's own indexes
+    return everything
+
+
+@runtime.command("list")
+@recipes_option
+@state_dir_option
+@click.pass_obj
+def list_(session: Session, directories: tuple[Path, ...], state_dir: Path) -> None:
+    """List runtimes: what there are recipes for, and what is built here."""
+    library, shelf = _library(directories), _shelf(state_dir)
+    built = {(bundle, version): sha256 for bundle, version, sha256 in shelf.all_built()}
+    rows = []
+    for name in library.names():
+        recipe = library.get(name.id)
+        sha256 = built.pop((recipe.name, recipe.version), "")
+        rows.append({**_identity(recipe), "sha256": sha256 or None, "state": _state(recipe, sha256)})
+    for (bundle, version), sha256 in built.items():
+        rows.append({"runtime": f"{bundle}:{version}", "product": "", "type": "", "support": "custom", "default": False,
+                     "description": "", "sha256": sha256, "state": "built"})  # fmt: skip
+    if session.json:
+        return output.json_page(rows)
+    columns = ("RUNTIME", "PRODUCT", "SUPPORT", "STATE", "IMAGE")
+    cells = [(row["runtime"], row["product"], row["support"], row["state"], (row["sha256"] or "")[:12]) for row in rows]
+    return output.table(columns, cells)
+
+
+def _state(recipe: "Recipe", sha256: str) -> str:
+    return "built" if sha256 else "not built" if recipe.buildable else "needs indexes of your site"
+
+
+@runtime.command()
+@click.argument("name")
+@click.option("--recipe", "show_recipe", is_flag=True, help="Print the whole recipe, with all that it inherits.")
+@recipes_option
+@state_dir_option
+@click.pass_obj
+def info(session: Session, name: str, show_recipe: bool, directories: tuple[Path, ...], state_dir: Path) -> None:
+    """Show one runtime: what it is made of, what it needs, what is built."""
+    from gpuaas.runtimes import document, verify
+    from gpuaas.runtimes.sizes import show_bytes
+
+    recipe, shelf = _chosen(_library(directories), name), _shelf(state_dir)
+    if show_recipe and not session.json:
+        return output.echo("\n".join(output.safe(line) for line in document.dumps(recipe).splitlines()))
+    sha256 = shelf.built(recipe.name, recipe.version)
+    manifest = verify.manifest_of(recipe.name, recipe.version, shelf)[0] if sha256 else None
+    if session.json:
+        said = {
+            **_identity(recipe),
+            "recipe": document.document(recipe),
+            "root": recipe.root,
+            "state": _state(recipe, sha256 or ""),
+        }
+        return output.json({**said, "built": _facts(manifest) if manifest else None})
+    wants = recipe.requirements
+    return output.fields([
+        ("runtime", recipe.id), ("product", recipe.product), ("description", recipe.description),
+        ("support", recipe.support), ("state", _state(recipe, sha256 or "")), ("directory", recipe.root),
+        ("architectures", ", ".join(wants.architectures)), ("GPUs", wants.gpu_family), ("driver", wants.min_driver),
+        ("CUDA", wants.cuda), ("ROCm", wants.rocm),
+        ("memory", show_bytes(wants.min_memory_bytes) if wants.min_memory_bytes else ""),
+        ("recommended", show_bytes(wants.recommended_memory_bytes) if wants.recommended_memory_bytes else ""),
+        ("packages", ", ".join(item for source in recipe.sources for item in source.items)),
+        ("caches", ", ".join(cache.volume for cache in recipe.caches)),
+        ("image", sha256), ("image size", show_bytes(manifest.layers[0].size) if manifest else ""),
+        ("files", manifest.entries if manifest else ""),
+        ("papers", shelf.bundle(recipe.name, recipe.version) / sha256 if sha256 else ""),
+    ])  # fmt: skip
+
+
+@runtime.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@recipes_option
+@state_dir_option
+@click.pass_obj
+def test(session: Session, names: tuple[str, ...], directories: tuple[Path, ...], state_dir: Path) -> None:
+    """Run a built runtime's own checks in its image: interpreters start, packages import."""
+    from gpuaas.runtimes import verify
+
+    shelf = _shelf(state_dir)
+    tested = []
+    for bundle, version in _built(names, directories, shelf):
+        manifest = verify.test(bundle, version, shelf, _say(session))
+        tested.append({"runtime": manifest.id, "checks": len(manifest.recipe.verify), "state": "succeeded"})
+        if not session.json:
+            output.echo(output.safe(f"{manifest.id}: {len(manifest.recipe.verify)} checks succeeded"))
+    if session.json:
+        output.json_page(tested)
+
+
+@runtime.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@recipes_option
+@state_dir_option
+@click.pass_obj
+def verify(session: Session, names: tuple[str, ...], directories: tuple[Path, ...], state_dir: Path) -> int:
+    """Compare what is built with its manifest, byte for byte; everything without NAME. Exits 1 when one differs."""
+    from gpuaas.runtimes.verify import verify as look
+
+    shelf = _shelf(state_dir)
+    verdicts = [look(bundle, version, shelf) for bundle, version in _built(names, directories, shelf)]
+    if session.json:
+        output.json_page(verdicts)
+    else:
+        rows = [(each.runtime, "intact" if each.intact else "altered", "; ".join(each.findings)) for each in verdicts]
+        output.table(("RUNTIME", "STATE", "FINDINGS"), rows, empty="Nothing is built here.")
+    return exits.OK if all(each.intact for each in verdicts) else exits.FAILED
+
+
+@runtime.command()
+@click.argument("name")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@recipes_option
+@state_dir_option
+@click.pass_obj
+def export(session: Session, name: str, file: Path, directories: tuple[Path, ...], state_dir: Path) -> None:
+    """Write a built runtime into one FILE, to carry it to a machine without network."""
+    from gpuaas.runtimes import bundlefile
+
+    shelf = _shelf(state_dir)
+    ((bundle, version),) = _built((name,), directories, shelf)
+    manifest = bundlefile.export(bundle, version, shelf, file)
+    if session.json:
+        return output.json({**_facts(manifest), "file": str(file)})
+    return output.echo(output.safe(f"{manifest.id} is in {file}"))
+
+
+@runtime.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@state_dir_option
+@click.pass_obj
+def import_(session: Session, file: Path, state_dir: Path) -> None:
+    """Take in a FILE that `export` wrote. It is compared with its manifest, file by file; what differs is refused."""
+    from gpuaas.runtimes import bundlefile
+
+    manifest = bundlefile.take_in(file, _shelf(state_dir))
+    if session.json:
+        return output.json(_facts(manifest))
+    return output.echo(output.safe(f"{manifest.id} is here: {manifest.layers[0].sha256}"))
+
+
+def _built(names: tuple[str, ...], directories: tuple[Path, ...], shelf: "Shelf") -> list[tuple[str, str]]:
+    """Bundle and version of what is built here; taken-in runtimes have no recipe file."""
+    from gpuaas.runtimes.resolve import Name, resolve
+
+    here = [Name(bundle, version) for bundle, version, _ in shelf.all_built()]
+    if not names:
+        return [(name.bundle, name.version) for name in here]
+    known = {(name.bundle, name.version): name for name in here}
+    known |= {(name.bundle, name.version): name for name in _library(directories).names()}
+    return [(found.bundle, found.version) for found in (resolve(name, known.values()) for name in names)]
+
+
+def _say(session: Session) -> Callable[[str, int | None], None]:
+    return (lambda message, percent: None) if session.json else (lambda message, percent: output.note(message))
+
+
+def _identity(recipe: "Recipe") -> dict[str, Any]:
+    return {
+        "runtime": recipe.id,
+        "bundle": recipe.name,
+        "version": recipe.version,
+        "product": recipe.product,
+        "description": recipe.description,
+        "type": recipe.type,
+        "support": recipe.support,
+        "default": recipe.default,
+    }
+
+
+def _facts(manifest: "Manifest") -> dict[str, Any]:
+    return {
+        "runtime": manifest.id,
+        "sha256": manifest.layers[0].sha256,
+        "image_bytes": manifest.layers[0].size,
+        "tree_bytes": manifest.tree_bytes,
+        "entries": manifest.entries,
+        "architecture": manifest.architecture,
+        "lock": manifest.lock,
+    }

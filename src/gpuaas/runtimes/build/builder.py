@@ -1,0 +1,187 @@
+"""A build from beginning to end. Each phase of `phases.PHASES` is one function; order and reports are in `build`."""
+
+import hashlib
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+
+from gpuaas import __version__
+from gpuaas.kit.errors import Problem
+from gpuaas.runtimes import activate, document, tree
+from gpuaas.runtimes.build import checks, precheck, wheels
+from gpuaas.runtimes.build.base import ensure_base
+from gpuaas.runtimes.build.debs import unpack_deb
+from gpuaas.runtimes.build.fetch import fetch
+from gpuaas.runtimes.build.image import write_image
+from gpuaas.runtimes.build.phases import Report, nobody, phase
+from gpuaas.runtimes.build.relocate import relocate
+from gpuaas.runtimes.build.sandbox import Sandbox
+from gpuaas.runtimes.build.sbom import bill
+from gpuaas.runtimes.lock.lockfile import FORMAT, Lock, lock_digest, recipe_digest
+from gpuaas.runtimes.lock.locking import lock as make_lock
+from gpuaas.runtimes.manifest import Layer, Manifest
+from gpuaas.runtimes.recipe import Recipe
+from gpuaas.runtimes.settings import Settings
+from gpuaas.runtimes.shelf import Shelf, settle, sync_directory, write
+from gpuaas.runtimes.unpack import Unpacking, flat, matches
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Built(Struct, frozen=True):
+    manifest: Manifest
+    sha256: str
+    seconds: float
+    log: str
+
+
+def build(
+    recipe: Recipe,
+    architecture: str,
+    settings: Settings,
+    shelf: Shelf,
+    report: Report = nobody,
+    *,
+    relock: bool = False,
+) -> Built:
+    """`recipe` is flat. Uses the lock of an earlier build as long as the recipe says the same."""
+    started = time.monotonic()
+    shelf.make()
+    name = f"{recipe.name}-{recipe.version}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.log"
+    log_path = shelf.path / "logs" / name
+    with shelf.workspace() as work, log_path.open("ab") as log:
+        try:
+            with phase("check", report):
+                known = None if relock else _known_lock(recipe, architecture, shelf)
+                precheck.check(recipe, settings, shelf.path, locked=known is not None)
+            with phase("lock", report) as say:
+                lock = known or make_lock(recipe, architecture, settings, shelf, work)
+                write(shelf.lock(recipe.name, recipe.version, architecture), msgspec.json.encode(lock))
+                say(f"{len(lock.artifacts)} artifacts{', as before' if known else ''}", None)
+            with phase("fetch", report) as say:
+                precheck.room(shelf.path, 4 * sum(each.size for each in lock.everything) + precheck.LEAST_BYTES)
+                fetch(lock.everything, shelf, say)
+            return _make(recipe, lock, shelf, work, log, report, started)
+        except Problem as problem:
+            log.write(f"failed: {problem.message}\n{problem.detail}\n".encode())
+            hint = "\n".join(part for part in (problem.hint, f"Log: {log_path}") if part)
+            extra = {**problem.extra, "log_file": str(log_path)}
+            said = problem.code, problem.status, problem.message, hint
+            raise Problem(*said, detail=problem.detail, extra=extra) from problem
+
+
+def _make(
+    recipe: Recipe, lock: Lock, shelf: Shelf, work: Path, log: IO[bytes], report: Report, started: float
+) -> Built:
+    made = work / "tree"
+    with phase("unpack", report) as say:
+        base = ensure_base(lock.base, shelf, work)
+        tools = ensure_base((*lock.base, *lock.tools), shelf, work) if lock.tools else base
+        _unpack(recipe, lock, shelf, made)
+        if any(each.kind == "deb" for each in lock.artifacts):
+            relocate(made, recipe.root, log, say)
+        _link(recipe, made)
+    with phase("finish", report) as say:
+        _finish(recipe, lock, Sandbox(tools, made, recipe.root), shelf, work, log)
+    with phase("compile", report):
+        if recipe.python:
+            wheels.compile_bytecode(recipe.python, Sandbox(base, made, recipe.root), log)
+    with phase("verify", report) as say:
+        result = Sandbox(base, made, recipe.root, activate.variables(recipe, _PATH))
+        checks.run(recipe.verify, result, log, say)
+    with phase("image", report) as say:
+        image = work / "image"
+        sha256 = write_image(made, image, lock_digest(lock), log)
+        entries = tree.examine(made)
+        size = image.stat().st_size
+        say(f"{size / 10**6:.0f} MB", None)
+    with phase("store", report):
+        manifest = _store(recipe, lock, shelf, image, sha256, entries, log)
+    return Built(manifest, sha256, time.monotonic() - started, log.name)
+
+
+def _known_lock(recipe: Recipe, architecture: str, shelf: Shelf) -> Lock | None:
+    try:
+        lock = msgspec.json.decode(shelf.lock(recipe.name, recipe.version, architecture).read_bytes(), type=Lock)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return lock if (lock.recipe, lock.format) == (recipe_digest(recipe), FORMAT) else None
+
+
+def _unpack(recipe: Recipe, lock: Lock, shelf: Shelf, made: Path) -> None:
+    unpacking = Unpacking(made, leave_out=recipe.remove)
+    for artifact in lock.artifacts:
+        file = shelf.artifact(artifact.digest)
+        if artifact.kind == "deb":
+            unpack_deb(file, unpacking, flat)
+        elif artifact.kind == "pypi" or artifact.file.endswith(".zip"):
+            if artifact.into:
+                unpacking.zip(file, artifact.into)
+        else:
+            with file.open("rb") as stream:
+                unpacking.tar(stream, artifact.into, artifact.strip)
+
+
+def _link(recipe: Recipe, made: Path) -> None:
+    for name, target in recipe.links:
+        link = made / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if link.is_symlink():
+            link.unlink()
+        link.symlink_to(os.path.relpath(target, os.path.dirname(name) or "."))
+
+
+def _finish(recipe: Recipe, lock: Lock, sandbox: Sandbox, shelf: Shelf, work: Path, log: IO[bytes]) -> None:
+    installed = [each for each in lock.artifacts if each.kind == "pypi" and not each.into]
+    if installed:
+        wheels.install(installed, recipe.python, sandbox, shelf, work, log)
+    for script in recipe.run:
+        sandbox.shell(script, log, writable=True)
+    for path, _ in reversed(list(tree.walk(sandbox.tree))):
+        full = sandbox.tree / path
+        if path.endswith(".pyc") or (recipe.remove and matches(path, recipe.remove)):
+            shutil.rmtree(full) if full.is_dir() and not full.is_symlink() else full.unlink(missing_ok=True)
+    missing = [name for name, _ in recipe.links if not (sandbox.tree / name).exists()]
+    if missing:
+        raise Problem(
+            "build_failed", 422, f"The link {missing[0]} leads to nothing.", "Correct `links:` in the recipe."
+        )
+    (sandbox.tree / activate.FILE).write_text(activate.script(recipe))
+    (sandbox.tree / "runtime.yml").write_text(document.dumps(msgspec.structs.replace(recipe, file="")))
+
+
+def _store(
+    recipe: Recipe, lock: Lock, shelf: Shelf, image: Path, sha256: str, entries: list[tree.Entry], log: IO[bytes]
+) -> Manifest:
+    """The image first, then what describes it, then the note that it is there."""
+    files, sbom = msgspec.json.encode(entries), msgspec.json.encode(bill(recipe, lock))
+    manifest = Manifest(
+        recipe.name,
+        recipe.version,
+        lock.architecture,
+        (Layer(sha256, image.stat().st_size),),
+        msgspec.structs.replace(recipe, file=""),
+        lock_digest(lock),
+        hashlib.sha256(files).hexdigest(),
+        hashlib.sha256(sbom).hexdigest(),
+        sum(each.size for each in entries),
+        len(entries),
+        f"gpuaas {__version__}",
+    )
+    settle(image, shelf.image(sha256))
+    place = shelf.bundle(recipe.name, recipe.version) / sha256
+    write(place / "files.json", files)
+    write(place / "sbom.json", sbom)
+    write(place / "lock.json", msgspec.json.encode(lock))
+    write(place / "manifest.json", msgspec.json.encode(manifest))
+    log.flush()
+    write(place / "build.log", Path(log.name).read_bytes())
+    write(place.parent / "built", f"{sha256}\n".encode())
+    sync_directory(place.parent)
+    Path(log.name).unlink(missing_ok=True)
+    return manifest

@@ -1,0 +1,124 @@
+"""Which runtime a name means. Pure: names in, one of the given names or a refusal out; never a substitute.
+
+python:3.11+ml    python@3.11+ml    python-3.11-ml    one version
+python@3.11.x     python:3.x                          the newest that fits, of those without a tag
+python@latest                                         the newest without a tag
+pytorch                                               the default version, or the only one
+python+ml@3.11.x                                      is not a spelling: a tag belongs to a version
+"""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from gpuaas.kit.errors import Problem
+
+_LONGEST = 128
+_SPELLING = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:@-]*")
+
+
+class Name(Struct, frozen=True, order=True):
+    """One version of a bundle, as a catalog lists it."""
+
+    bundle: str
+    version: str
+    default: bool = False
+
+    @property
+    def id(self) -> str:
+        return f"{self.bundle}:{self.version}"
+
+    @property
+    def dashed(self) -> str:
+        return _dashed(f"{self.bundle}-{self.version}")
+
+    @property
+    def tags(self) -> str:
+        """`ml` of 3.11+ml, `cu124` of 2.6.0-cu124."""
+        return re.sub(r"^[0-9a-z.]*", "", self.version)
+
+    @property
+    def order(self) -> tuple[tuple[int, int, str], ...]:
+        """3.9 before 3.11; what is no number comes after numbers."""
+        plain = self.version.removesuffix(self.tags) if self.tags else self.version
+        return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in plain.split("."))
+
+
+def resolve(spec: str, names: Iterable[Name]) -> Name:
+    known = list(names)
+    if not _SPELLING.fullmatch(spec) or len(spec) > _LONGEST:
+        raise unknown(spec, known)
+    matches = _exactly(spec, known) or _patterns(spec, known) or _bare(spec, known)
+    if not matches:
+        raise unknown(spec, known)
+    if len(matches) > 1:
+        listed = ", ".join(sorted(name.id for name in matches))
+        raise Problem(
+            "ambiguous_runtime",
+            422,
+            f"{spec!r} can mean several runtimes: {listed}.",
+            "Name one of them.",
+            extra={"matches": sorted(name.id for name in matches)},
+        )
+    return matches[0]
+
+
+def family(bundle: str, names: Iterable[Name]) -> list[Name]:
+    """All versions of one bundle, the oldest first."""
+    return sorted((name for name in names if name.bundle == bundle), key=lambda name: (name.order, name.version))
+
+
+def unknown(spec: str, known: Sequence[Name]) -> Problem:
+    near = nearest(spec, known)
+    said = f"Nearest: {', '.join(near)}." if near else "See `gpuaas runtime list`."
+    shown = spec if len(spec) <= _LONGEST else spec[:_LONGEST] + "..."
+    return Problem("unknown_runtime", 404, f"There is no runtime {shown!r}.", said, extra={"nearest": near})
+
+
+def nearest(spec: str, known: Sequence[Name]) -> list[str]:
+    spellings = {_dashed(name.id): name.id for name in known} | {name.bundle: name.bundle for name in known}
+    near = difflib.get_close_matches(_dashed(spec[:_LONGEST]), spellings, n=4, cutoff=0.5)
+    return [spellings[each] for each in near]
+
+
+def _exactly(spec: str, known: list[Name]) -> list[Name]:
+    """By a full spelling. `:` and `@` part the name from the version; dashes alone part anything."""
+    bundle, separator, version = _parted(spec)
+    if separator:
+        return [name for name in known if (name.bundle, name.version) == (bundle, version)] or [
+            name for name in known if name.bundle == bundle and _dashed(name.version) == _dashed(version)
+        ]
+    return [name for name in known if name.dashed == _dashed(spec)]
+
+
+def _patterns(spec: str, known: list[Name]) -> list[Name]:
+    bundle, separator, version = _parted(spec)
+    plain = [name for name in known if name.bundle == bundle and not name.tags]
+    if separator and version == "latest":
+        return _newest(plain)
+    if separator and version.endswith(".x"):
+        wanted = version.removesuffix(".x")
+        return _newest([name for name in plain if f"{name.version}.".startswith(f"{wanted}.")])
+    return []
+
+
+def _bare(spec: str, known: list[Name]) -> list[Name]:
+    of_bundle = [name for name in known if name.bundle == spec]
+    return [name for name in of_bundle if name.default] or of_bundle
+
+
+def _newest(names: list[Name]) -> list[Name]:
+    return [max(names, key=lambda name: name.order)] if names else []
+
+
+def _parted(spec: str) -> tuple[str, str, str]:
+    for separator in ":@":
+        if separator in spec:
+            return spec.partition(separator)
+    return spec, "", ""
+
+
+def _dashed(spelling: str) -> str:
+    return re.sub(r"[:@+]", "-", spelling)

@@ -1,0 +1,40 @@
+"""The programs that a build needs on the machine, and where they come from when they are missing."""
+
+import os
+import platform
+import shutil
+from pathlib import Path
+
+from gpuaas.kit.errors import Problem
+
+PROGRAMS = {
+    "apt-get": "apt",
+    "bwrap": "bubblewrap",
+    "dpkg-deb": "dpkg",
+    "fsck.erofs": "erofs-utils",
+    "mkfs.erofs": "erofs-utils",
+    "patchelf": "patchelf",
+}
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def uv() -> str:
+    """The one on the PATH, or the one that `make setup` keeps aside."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    found = shutil.which("uv") or shutil.which(str(base / "gpuaas" / "uv" / "bin" / "uv"))
+    if found is None:
+        raise Problem("missing_program", 500, "uv is not installed.", "Install it: `pip install uv`.")
+    return found
+
+
+def missing() -> dict[str, str]:
+    """Program -> Debian package."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    return {program: package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None}
+
+
+def architecture() -> str:
+    machine = platform.machine()
+    if machine not in _ARCHITECTURES:
+        raise Problem("unknown_architecture", 422, f"Runtimes are not made for {machine}.", "Use amd64 or arm64.")
+    return _ARCHITECTURES[machine]

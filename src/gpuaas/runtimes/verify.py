@@ -1,0 +1,96 @@
+"""Whether a runtime on the shelf is what its manifest says, and whether it works."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from gpuaas.runtimes import activate, mounted, tree
+from gpuaas.runtimes.build import checks
+from gpuaas.runtimes.build.base import ensure_base
+from gpuaas.runtimes.build.fetch import fetch
+from gpuaas.runtimes.build.sandbox import Sandbox
+from gpuaas.runtimes.lock.lockfile import Lock
+from gpuaas.runtimes.manifest import Manifest, decode
+from gpuaas.runtimes.shelf import Shelf, not_built
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Verdict(Struct, frozen=True):
+    runtime: str
+    sha256: str
+    intact: bool
+    findings: tuple[str, ...] = ()
+
+
+def manifest_of(bundle: str, version: str, shelf: Shelf) -> tuple[Manifest, Path]:
+    """Of the latest build, and the directory with all that describes it."""
+    sha256 = shelf.built(bundle, version)
+    if sha256 is None:
+        raise not_built(f"{bundle}:{version}")
+    place = shelf.bundle(bundle, version) / sha256
+    return decode((place / "manifest.json").read_bytes()), place
+
+
+def verify(bundle: str, version: str, shelf: Shelf) -> Verdict:
+    """Hashes the image and its papers again. Which files are damaged is found out only when something is."""
+    manifest, place = manifest_of(bundle, version, shelf)
+    found = []
+    for name, wanted in (("files.json", manifest.files), ("sbom.json", manifest.sbom)):
+        if _sha256(place / name) != wanted:
+            found.append(f"{name} was changed or is missing")
+    (layer,) = manifest.layers
+    if layer.sha256 != place.name:
+        found.append("manifest.json names another image than its directory")
+    image = shelf.image(layer.sha256)
+    if _sha256(image) is None:
+        found.append("the image is missing")
+    elif _sha256(image) != layer.sha256:
+        found.append("the image was changed")
+        found += _damaged(image, place / "files.json", shelf)
+    return Verdict(manifest.id, layer.sha256, not found, tuple(found))
+
+
+def _damaged(image: Path, files: Path, shelf: Shelf) -> list[str]:
+    """Up to ten files that are not what they were. The image is suspect: it is not mounted."""
+    from gpuaas.kit.errors import Problem
+
+    wanted = {each.path: each for each in msgspec.json.decode(files.read_bytes(), type=list[tree.Entry])}
+    with shelf.workspace() as work:
+        target = work / "tree"
+        target.mkdir()
+        try:
+            mounted.unpack(image, target)
+            now = {each.path: each for each in tree.examine(target)}
+        except Problem as problem:
+            return [problem.message]
+    return [f"{path} differs" for path in sorted(wanted) if _content(now.get(path)) != _content(wanted[path])][:10]
+
+
+def _content(entry: tree.Entry | None) -> tuple[str, str, str] | None:
+    return None if entry is None else (entry.kind, entry.sha256, entry.target)
+
+
+def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None], None]) -> Manifest:
+    """Runs the checks of the recipe in the finished image, mounted read-only, on nothing but the base."""
+    manifest, place = manifest_of(bundle, version, shelf)
+    lock = msgspec.json.decode((place / "lock.json").read_bytes(), type=Lock)
+    with shelf.workspace() as work:
+        if not all(shelf.artifact(each.digest).exists() for each in lock.base):
+            fetch(lock.base, shelf, say)
+        base = ensure_base(lock.base, shelf, work)
+        with mounted.mounted(shelf.image(manifest.layers[0].sha256), work) as seen:
+            variables = activate.variables(manifest.recipe, _PATH)
+            checks.run(manifest.recipe.verify, Sandbox(base, seen, manifest.recipe.root, variables), None, say)
+    return manifest
+
+
+def _sha256(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
