@@ -14,7 +14,8 @@ def request_hash(method: str, path: str, body: bytes) -> bytes:
 
 
 def once(tx: Tx, caller: str, key: str, hashed: bytes, work: Callable[[], Answer]) -> Answer:
-    if not idempotency.try_lock(tx, caller, key):
+    ours, earlier = idempotency.earlier(tx, caller, key)
+    if not ours:
         raise Problem(
             "in_progress",
             409,
@@ -22,7 +23,6 @@ def once(tx: Tx, caller: str, key: str, hashed: bytes, work: Callable[[], Answer
             "Wait a moment and send the same request again to get its answer.",
             extra={"retry_after": 1},
         )
-    earlier = idempotency.find(tx, caller, key)
     if earlier is None:
         answer = work()
         idempotency.keep(tx, caller, key, answer)

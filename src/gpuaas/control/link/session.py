@@ -78,18 +78,18 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heart
         _hold(tx, frame)
         for fact in frame.facts:
             _happened(tx, session, fact)
-    node = nodes.briefly(tx, session.node_id)
+    node, store_id = nodes.here(tx, session.node_id)
     if node is None or node.state == "removed":
         return [Fenced("this node was removed")]
     if node.epoch != session.epoch or frame.epoch != session.epoch:
         return [Fenced("a newer connection of this node is open")]
     match frame:
         case Heartbeat():
-            return _heartbeat(tx, node, frame)
+            return _heartbeat(tx, node, store_id, frame)
         case Holdings():
-            return _holdings(tx, node, frame)
+            return _holdings(tx, node, store_id, frame)
         case Report():
-            return _report(tx, node, frame)
+            return _report(tx, node, store_id, frame)
         case Samples():
             samples.take(tx, node, frame.samples)
             return []
@@ -97,8 +97,7 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heart
 
 def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     """What the node has not seen yet; nothing before it has said what it holds."""
-    node = nodes.briefly(tx, session.node_id)
-    store_id = stores.current(tx)
+    node, store_id = nodes.here(tx, session.node_id)
     if node is None or node.epoch != session.epoch or node.synced_store_id != store_id or node.revision <= since:
         return None
     batch: list[Spec] = []
@@ -145,8 +144,7 @@ def _happened(tx: Tx, session: Session, fact: Fact) -> None:
         )
 
 
-def _heartbeat(tx: Tx, node: Node, frame: Heartbeat) -> list[FromServer]:
-    store_id = stores.current(tx)
+def _heartbeat(tx: Tx, node: Node, store_id: str, frame: Heartbeat) -> list[FromServer]:
     if frame.store_id != store_id or frame.revision > node.revision:
         return [Fenced("the store has changed: say hello again")]
     _heard(tx, node, synced=node.synced_store_id == store_id)
@@ -155,8 +153,7 @@ def _heartbeat(tx: Tx, node: Node, frame: Heartbeat) -> list[FromServer]:
     return [Ack(frame.seq, LEASE_SECONDS)]
 
 
-def _holdings(tx: Tx, node: Node, frame: Holdings) -> list[FromServer]:
-    store_id = stores.current(tx)
+def _holdings(tx: Tx, node: Node, store_id: str, frame: Holdings) -> list[FromServer]:
     if frame.store_id != store_id:
         return [Fenced("the store has changed: say hello again")]
     if node.synced_store_id == store_id:
@@ -172,8 +169,8 @@ def _holdings(tx: Tx, node: Node, frame: Holdings) -> list[FromServer]:
     return [Ack(frame.seq)]
 
 
-def _report(tx: Tx, node: Node, frame: Report) -> list[FromServer]:
-    if node.synced_store_id != stores.current(tx):
+def _report(tx: Tx, node: Node, store_id: str, frame: Report) -> list[FromServer]:
+    if node.synced_store_id != store_id:
         return [Fenced("say what you hold first")]
     for condition in sorted(frame.conditions, key=lambda item: item.id):
         observe(tx, node.id, frame.epoch, frame.seq, condition)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,11 +15,11 @@ from gpuaas.control.app.streams import dials
 from gpuaas.control.link import session as deciding
 from gpuaas.control.link.cursor import Cursor
 from gpuaas.control.link.session import Session
-from gpuaas.control.store.transaction import Store
+from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.control.store.wakes import Wakes, wait
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.log import bound
-from gpuaas.wire.node import Challenge, Fenced, FromServer, Heartbeat, Hello, encode, from_agent, from_server
+from gpuaas.wire.node import Challenge, Fenced, FromServer, Heartbeat, Hello, Specs, encode, from_agent, from_server
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +123,14 @@ class _Connection:
 
     async def _push(self) -> None:
         while self.cursor.sent is not None:
-            specs = await asyncio.to_thread(self.store.transact, deciding.outgoing, self.session, self.cursor.sent)
+            specs = await asyncio.to_thread(self.store.look, partial(self._outgoing, self.cursor.sent))
             if specs is None:
                 return
             await self._send(specs)
             self.cursor.pushed(specs.upto, time.monotonic())
+
+    def _outgoing(self, since: int, tx: Tx) -> Specs | None:
+        return deciding.outgoing(tx, self.session, since)
 
     async def _dial(self) -> None:
         """Passes on what users at any replica ask of this node: a stream to one of its machines."""

@@ -4,11 +4,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, select, update
+import psycopg
+from sqlalchemy import Select, select
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store import usage
-from gpuaas.control.store.rows import build, columns, many, names, one, unique
+from gpuaas.control.store.rows import columns, many, names, unique
 from gpuaas.control.store.rows import made as built
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
@@ -57,6 +58,7 @@ def insert_allocation(tx: Tx, *, placed: dict[str, Any] | None = None, **values:
     return made
 
 
+_FIELDS = frozenset(names(Allocation).split(", "))
 _SELECT = f"SELECT {names(Allocation)} FROM allocations"
 
 
@@ -65,8 +67,8 @@ def _select() -> Select[Any]:
 
 
 def by_id(tx: Tx, id: str, *, lock: bool = False) -> Allocation | None:
-    statement = _select().where(t.allocations.c.id == id)
-    return one(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Allocation)
+    row = tx.run(f"{_SELECT} WHERE id = %(id)s{' FOR NO KEY UPDATE' if lock else ''}", {"id": id}).fetchone()
+    return None if row is None else built(Allocation, row)
 
 
 def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> list[Allocation]:
@@ -149,17 +151,17 @@ def move(tx: Tx, allocation: Allocation, event: str, at: datetime | None = None,
 
 def set_(tx: Tx, allocation: Allocation, **changes: Any) -> Allocation:
     """Change fields of exactly the version that was read."""
-    statement = (
-        update(t.allocations)
-        .where(t.allocations.c.id == allocation.id, t.allocations.c.version == allocation.version)
-        .values(version=allocation.version + 1, **changes)
-        .returning(*columns(t.allocations, Allocation))
-    )
-    row = tx.conn.execute(statement).one_or_none()
-    if row is None:
-        raise Stale(f"allocation {allocation.id} moved")
+    given = ", ".join(f"{name} = %({name})s" for name in sorted(changes))
+    statement = f"UPDATE allocations SET {given}, version = version + 1 WHERE id = %(id)s AND version = %(version)s"
+
+    def check(changed: psycopg.Cursor[Any]) -> None:
+        if changed.rowcount != 1:
+            raise Stale(f"allocation {allocation.id} moved")
+
+    tx.later(statement, {**changes, "id": allocation.id, "version": allocation.version}, check)
     tx.wake(f"allocation:{allocation.id}")
-    return build(Allocation, row)
+    shown = {name: value for name, value in changes.items() if name in _FIELDS}
+    return replace(allocation, version=allocation.version + 1, **shown)
 
 
 def tenants_on(tx: Tx, node_id: str) -> set[str]:

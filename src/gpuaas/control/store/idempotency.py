@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import delete
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, one
+from gpuaas.control.store.rows import jsonb, made, names
 from gpuaas.control.store.transaction import Tx
 
 KEPT = timedelta(hours=48)
@@ -22,19 +22,24 @@ class Answer:
     project_id: str | None = None  # a retry is answered only to those who still see it
 
 
-def try_lock(tx: Tx, caller: str, key: str) -> bool:
-    """False while another transaction works on the same key."""
-    lock = func.pg_try_advisory_xact_lock(func.hashtextextended(f"{caller}\n{key}", 7))
-    return bool(tx.conn.execute(select(lock)).scalar_one())
+_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(%(both)s, 7))"
+_FIND = f"SELECT {names(Answer)} FROM idempotency_keys WHERE caller = %(caller)s AND key = %(key)s"
+_KEEP = f"""
+    INSERT INTO idempotency_keys (caller, key, created_at, {names(Answer)})
+    VALUES (%(caller)s, %(key)s, %(now)s, {", ".join(f"%({name})s" for name in names(Answer).split(", "))})
+"""
 
 
-def find(tx: Tx, caller: str, key: str) -> Answer | None:
-    table = t.idempotency_keys
-    return one(tx.conn, select(*columns(table, Answer)).where(table.c.caller == caller, table.c.key == key), Answer)
+def earlier(tx: Tx, caller: str, key: str) -> tuple[bool, Answer | None]:
+    """Whether the key is ours now: not while another transaction works on it. And what was answered for it before."""
+    lock = _LOCK, {"both": f"{caller}\n{key}"}
+    ours, found = tx.together(lock, (_FIND, {"caller": caller, "key": key}))
+    return bool(ours[0][0]), made(Answer, found[0]) if found else None
 
 
 def keep(tx: Tx, caller: str, key: str, answer: Answer) -> None:
-    tx.conn.execute(insert(t.idempotency_keys).values(caller=caller, key=key, created_at=tx.now, **answer.__dict__))
+    values = {**answer.__dict__, "headers": jsonb(answer.headers)}
+    tx.later(_KEEP, {"caller": caller, "key": key, "now": tx.now, **values})
 
 
 def forget_old(tx: Tx) -> int:

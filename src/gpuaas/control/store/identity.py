@@ -142,20 +142,18 @@ MEMBER = """
     SELECT m.role FROM memberships m JOIN users u ON u.id = m.user_id
     WHERE m.project_id = %(project_id)s AND m.user_id = %(user_id)s AND u.disabled_at IS NULL FOR SHARE
 """
+ADMIN = f"""
+    SELECT o.role FROM org_members o JOIN users u ON u.id = o.user_id
+    WHERE o.org_id = %(org_id)s AND o.user_id = %(user_id)s AND o.role = '{TENANT_ADMIN}' AND u.disabled_at IS NULL
+    FOR SHARE OF u
+"""
 
 
-def belongs(tx: Tx, project: Project, user_id: str, *, lock: bool = False) -> bool:
-    """By membership, or as tenant_admin of the org. `lock`: who takes them out or disables them waits, and then sees
-    what was done."""
-    statement = (
-        select(t.memberships.c.role)
-        .join(t.users, t.users.c.id == t.memberships.c.user_id)
-        .where(t.memberships.c.project_id == project.id, t.memberships.c.user_id == user_id)
-        .where(t.users.c.disabled_at.is_(None))
-    )
-    if tx.conn.execute(statement.with_for_update(read=True) if lock else statement).first():
-        return True
-    return org_role(tx, project.org_id, user_id) == TENANT_ADMIN and enabled(tx, user_id, lock=lock)
+def belongs(tx: Tx, project: Project, user_id: str) -> bool:
+    """By membership, or as tenant_admin of the org. Who takes them out or disables them waits, and then sees what was
+    done."""
+    ids = {"project_id": project.id, "org_id": project.org_id, "user_id": user_id}
+    return any(tx.together((MEMBER, ids), (ADMIN, ids)))
 
 
 def insert_user(

@@ -1,15 +1,14 @@
 """Nodes of the fleet and their join tokens."""
 
 from datetime import datetime, timedelta
-from functools import cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, insert, null, select, update
+from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from gpuaas.control.store import capacity
+from gpuaas.control.store import capacity, stores
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, many, one, unique
+from gpuaas.control.store.rows import columns, made, many, names, one, unique
 from gpuaas.control.store.tokens import digest
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
@@ -84,15 +83,17 @@ def node(tx: Tx, name: str, *, lock: bool = False) -> Node | None:
     return one(tx.conn, statement.with_for_update(key_share=True) if lock else statement, Node)
 
 
-def briefly(tx: Tx, node_id: str) -> Node | None:
-    """Without its inventory, which is large: for whoever looks at a node with every frame that it sends."""
-    return one(tx.conn, _briefly(), Node, id=node_id)
+_BRIEFLY = f"""
+    SELECT {", ".join("NULL" if name == "inventory" else name for name in names(Node).split(", "))}
+    FROM nodes WHERE id = %(id)s
+"""
 
 
-@cache
-def _briefly() -> Select[Any]:
-    columns_ = [null().label("inventory") if c.name == "inventory" else c for c in columns(t.nodes, Node)]
-    return select(*columns_).where(t.nodes.c.id == bindparam("id"))
+def here(tx: Tx, node_id: str) -> tuple[Node | None, str]:
+    """Without its inventory, which is large: for whoever looks at a node with every frame that it sends. And which
+    store this is."""
+    found, store = tx.together((_BRIEFLY, {"id": node_id}), (stores.CURRENT, {}))
+    return (made(Node, found[0]) if found else None), str(store[0][0])
 
 
 def public_key(tx: Tx, node_id: str) -> str | None:

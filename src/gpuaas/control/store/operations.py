@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, literal, select, tuple_, update
+import psycopg
+from sqlalchemy import Select, literal, select, tuple_
 
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.rows import columns, jsonb, many, names, one
+from gpuaas.control.store.rows import columns, jsonb, made, many, names, one
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 from gpuaas.model.allocation import Allocation
@@ -77,10 +78,15 @@ def correlation_ids(tx: Tx, allocation_ids: list[str]) -> dict[str, str]:
     return {row.allocation_id: row.correlation_id for row in rows}
 
 
+_RUNNING = f"""
+    SELECT {names(Operation)} FROM operations WHERE allocation_id = %(id)s AND state = 'running'
+    ORDER BY created_at, id
+"""
+
+
 def running(tx: Tx, allocation_id: str) -> list[Operation]:
     """What is open on any facet, oldest first."""
-    statement = _select().where(t.operations.c.allocation_id == allocation_id, t.operations.c.state == "running")
-    return many(tx.conn, statement.order_by(t.operations.c.created_at, t.operations.c.id), Operation)
+    return [made(Operation, row) for row in tx.run(_RUNNING, {"id": allocation_id})]
 
 
 def page(
@@ -101,17 +107,21 @@ def page(
     )
 
 
+_SET_PHASES = """
+    UPDATE operations SET phases = %(phases)s, generation = coalesce(%(generation)s, generation)
+    WHERE id = %(id)s AND state = 'running'
+"""
+_END = """
+    UPDATE operations SET state = %(becomes)s, phases = %(phases)s, finished_at = %(now)s, failure_code = %(code)s,
+        failure_message = %(message)s
+    WHERE id = %(id)s AND state = %(state)s
+"""
+
+
 def set_phases(tx: Tx, operation: Operation, phases: Phases, generation: int | None = None) -> None:
     if phases == operation.phases and generation is None:
         return
-    values: dict[str, Any] = {"phases": phases}
-    if generation is not None:
-        values["generation"] = generation
-    tx.conn.execute(
-        update(t.operations)
-        .where(t.operations.c.id == operation.id, t.operations.c.state == "running")
-        .values(**values)
-    )
+    tx.later(_SET_PHASES, {"id": operation.id, "phases": jsonb(phases), "generation": generation})
     tx.wake(f"operation:{operation.id}")
 
 
@@ -130,19 +140,21 @@ def end(
     phases = phases if phases is not None else operation.phases
     if becomes != "succeeded":
         phases = failed(phases, tx.now.timestamp(), message)
-    statement = (
-        update(t.operations)
-        .where(t.operations.c.id == operation.id, t.operations.c.state == operation.state)
-        .values(
-            state=becomes,
-            phases=phases,
-            finished_at=tx.now,
-            failure_code=code if becomes == "failed" else None,
-            failure_message=message if becomes != "succeeded" else None,
-        )
-    )
-    if tx.conn.execute(statement).rowcount != 1:
-        raise Stale(f"operation {operation.id} ended")
+    values = {
+        "id": operation.id,
+        "state": operation.state,
+        "becomes": becomes,
+        "phases": jsonb(phases),
+        "now": tx.now,
+        "code": code if becomes == "failed" else None,
+        "message": message if becomes != "succeeded" else None,
+    }
+
+    def check(ended: psycopg.Cursor[Any]) -> None:
+        if ended.rowcount != 1:
+            raise Stale(f"operation {operation.id} ended")
+
+    tx.later(_END, values, check)
     tx.wake(f"operation:{operation.id}")
     _measure(tx, operation, becomes, phases)
     _tell(tx, operation, f"operation.{becomes}", message)

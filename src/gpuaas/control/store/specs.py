@@ -22,6 +22,10 @@ _WRITE = """
         revision = excluded.revision, body = excluded.body
     WHERE (s.incarnation, s.generation) < (excluded.incarnation, excluded.generation)
 """
+_GOOD = """
+    UPDATE specs SET good = body
+    WHERE node_id = %(node_id)s AND id = %(id)s AND generation = %(generation)s AND body IS NOT NULL
+"""
 
 
 def write(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body: Body | None) -> None:
@@ -38,16 +42,7 @@ def write(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body
 
 def good(tx: Tx, node_id: str, id: str, generation: int) -> None:
     """The node runs this generation: it is what a failed change goes back to."""
-    tx.conn.execute(
-        update(t.specs)
-        .where(
-            t.specs.c.node_id == node_id,
-            t.specs.c.id == id,
-            t.specs.c.generation == generation,
-            t.specs.c.body.is_not(None),
-        )
-        .values(good=t.specs.c.body)
-    )
+    tx.later(_GOOD, {"node_id": node_id, "id": id, "generation": generation})
 
 
 def set_good(tx: Tx, node_id: str, id: str, body: Body) -> None:

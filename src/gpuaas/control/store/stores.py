@@ -22,11 +22,13 @@ def ensure(tx: Tx) -> str:
     return str(row.id)
 
 
-_CURRENT = select(t.store.c.id)
+CURRENT = "SELECT id FROM store"
 
 
 def current(tx: Tx) -> str:
-    return str(tx.conn.execute(_CURRENT).scalar_one())
+    (found,) = tx.run(CURRENT).fetchone() or (None,)
+    assert found is not None
+    return str(found)
 
 
 def rotate(tx: Tx) -> str:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Row, Select, func, insert, select, text, update
+from sqlalchemy import Row, Select, func, insert, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 from gpuaas.control.store import tables as t
@@ -17,10 +17,10 @@ from gpuaas.model.usage import MACHINE_TIME, Correction, Interval
 
 # One statement, because every launch and every restart of a lost machine pays for it. The beginning never lies before
 # the end of the interval before: a transaction that waited for the machine's lock has an older `now` than who had it.
-_OPEN = text("""
+_OPEN = """
     INSERT INTO usage (id, org_id, project_id, resource_id, user_id, component, shape, terms, gpus, started_at,
         correlation_id)
-    SELECT :id, a.org_id, a.project_id, a.id, a.owner_id, :component, a.offer_id,
+    SELECT %(id)s, a.org_id, a.project_id, a.id, a.owner_id, %(component)s, a.offer_id,
         jsonb_build_object(
             'offer', o.slug, 'gpu_model', o.gpu_model, 'gpu_count', o.gpu_count, 'cpus', o.cpus,
             'memory_mib', o.memory_mib, 'list_price_micros_per_hour', o.price_micros_per_hour
@@ -29,16 +29,22 @@ _OPEN = text("""
             SELECT gpu FROM claims c JOIN slots s ON s.id = c.slot_id, unnest(s.gpus) AS gpu
             WHERE c.allocation_id = a.id AND c.state = 'held' ORDER BY gpu
         ),
-        greatest(:now, (SELECT u.ended_at FROM usage u WHERE u.resource_id = a.id AND u.component = :component
+        greatest(%(now)s, (SELECT u.ended_at FROM usage u WHERE u.resource_id = a.id AND u.component = %(component)s
             ORDER BY u.started_at DESC, u.ended_at DESC LIMIT 1)),
-        :correlation_id
-    FROM allocations a JOIN offers o ON o.id = a.offer_id WHERE a.id = :allocation
-""")
+        %(correlation_id)s
+    FROM allocations a JOIN offers o ON o.id = a.offer_id WHERE a.id = %(allocation)s
+"""
+
+
+_CLOSE = """
+    UPDATE usage SET ended_at = greatest(started_at, %(at)s)
+    WHERE resource_id = %(resource_id)s AND component = %(component)s AND ended_at IS NULL
+"""
 
 
 def open_(tx: Tx, allocation: Allocation) -> None:
     """From now on the machine costs, as what it is now."""
-    tx.conn.execute(
+    tx.later(
         _OPEN,
         {
             "id": tx.ids.new("ug"),
@@ -52,11 +58,7 @@ def open_(tx: Tx, allocation: Allocation) -> None:
 
 def close(tx: Tx, resource_id: str, component: str, at: datetime) -> None:
     """`at` may lie before now (a node that fell silent), never before the interval began."""
-    tx.conn.execute(
-        update(t.usage)
-        .where(t.usage.c.resource_id == resource_id, t.usage.c.component == component, t.usage.c.ended_at.is_(None))
-        .values(ended_at=func.greatest(t.usage.c.started_at, at))
-    )
+    tx.later(_CLOSE, {"resource_id": resource_id, "component": component, "at": at})
 
 
 def intervals(tx: Tx, project_ids: list[str], begin: datetime, end: datetime) -> list[Interval]:

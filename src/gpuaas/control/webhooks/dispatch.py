@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from gpuaas.control.store import deliveries, webhooks
 from gpuaas.control.store.deliveries import Claim
@@ -49,7 +50,9 @@ class Dispatch:
                     await self._let_go(claim)  # another replica need not wait for the lease
 
     async def _look(self, woken: asyncio.Event) -> None:
-        for webhook_id, project_id in await asyncio.to_thread(self._store.transact, webhooks.behind, AT_ONCE):
+        for webhook_id, project_id in await asyncio.to_thread(
+            self._store.look, partial(webhooks.behind, limit=AT_ONCE)
+        ):
             if await asyncio.to_thread(self._store.transact, webhooks.spread, webhook_id, project_id):
                 woken.set()  # there may be more
         busy = Counter(claim.org_id for claim in self._sending.values())
