@@ -18,9 +18,10 @@ from control.fleet import Agent, join_token
 from gpuaas.control.app import keys, service_accounts
 from gpuaas.control.app.oidc import s256
 from gpuaas.control.app.sessions import hash_password
-from gpuaas.control.store import identity, invitations, oidc, tokens, webhooks
+from gpuaas.control.store import identity, invitations, oidc, strays, tokens, webhooks
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import Ids, is_id
+from gpuaas.wire.node import Holding
 
 OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "gone", "random", "malformed"
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
@@ -243,6 +244,14 @@ def _slot(world: World, place: Place | None, subject: str | None) -> str:
     return world.quarantine(subject or "")
 
 
+def _stray(world: World, place: Place | None, subject: str | None) -> str:
+    """A machine that the node has, and nobody knows."""
+    world.stray = _ids.new("al")
+    if subject in (world.agent.node_id, world.pool.node_id):
+        world.store.transact(strays.seen, subject, Holding(world.stray, 1, 3, 0, []))
+    return world.stray
+
+
 def _webhook(world: World, place: Place | None, subject: str | None) -> str:
     """Of the project or org that the request is about, if it is one of ours."""
     project_id = subject if subject and subject.startswith("pj-") else None
@@ -285,6 +294,8 @@ def _launch(world: World, place: Place | None, subject: str | None) -> dict[str,
 
 
 def _confirm(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    if subject and subject.startswith("nd-"):
+        return {"confirm": world.stray}
     names = {id: name for name, id in place.allocations.items()} if place else {}
     return {"confirm": names.get(subject or "", "x")}
 
@@ -301,6 +312,7 @@ REFERENCES: dict[str, Callable[..., str | None]] = {
 COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "user": _user,
     "slot": _slot,
+    "stray": _stray,
     "entry": _entry,
     "invitation": _invitation,
     "account": _account,

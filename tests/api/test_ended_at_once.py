@@ -57,6 +57,24 @@ def test_a_disabled_user(world: World, replica: Replica, second: Replica, node: 
     assert http.get(f"{API}/whoami", headers=member.headers).status_code == 401
 
 
+def test_somebody_who_leaves_the_organisation(
+    world: World, replica: Replica, second: Replica, node: Node, http: httpx.Client
+) -> None:
+    member = fresh(world, "leaves-later", "editor")
+    feeds = [feed_of(server, world, member) for server in (replica, second)]
+    with joined(replica, world, node, member.secret) as (user, far):
+        far.send(b"hello")
+        assert user.receive() == b"hello"
+        members = f"{API}/orgs/{world.lab.org_id}/members"
+        answer = http.delete(f"{members}/{member.name}@example.org", headers=world.people["tenant_admin"].headers)
+        assert answer.status_code == 204, answer.text
+        with pytest.raises(ApiError):
+            user.receive()
+    for feed in feeds:
+        ended(feed, "not_found")
+    assert http.get(f"{API}/whoami", headers=member.headers).json()["projects"] == [], "the login is still theirs"
+
+
 def test_a_deleted_service_account(world: World, second: Replica, http: httpx.Client) -> None:
     admin = world.people["admin"].headers
     accounts = f"{API}/projects/{world.lab.id}/service-accounts"

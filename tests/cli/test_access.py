@@ -87,3 +87,17 @@ def test_sessions(gpuaas: Gpuaas, server: Playback) -> None:
     assert lines[2].endswith("the machine stopped")
     assert len(gpuaas("access", "sessions", "train-1", "--open").out.splitlines()) == 2
     assert gpuaas("access", "sessions", "train-1", "--limit", "1", "--json").json["items"] == [here]
+
+
+def test_members_of_an_organisation(gpuaas: Gpuaas, server: Playback) -> None:
+    ada = {"user_id": "us-aaaaaaaaaaaaaaaa", "email": "ada@example.org", "name": "Ada", "role": "tenant_admin"}
+    members = "/api/v1/orgs/acme/members"
+    server.on("GET", members, Answer(200, samples.page(ada)))
+    server.on("DELETE", f"{members}/{ada['user_id']}", Answer(204, None))
+    assert gpuaas("member", "ls", "--org", "acme").out.splitlines()[1].split()[:3] == [
+        "ada@example.org",
+        "Ada",
+        "tenant_admin",
+    ]
+    assert gpuaas("member", "remove", ada["user_id"], "--org", "acme").out == f"Removed {ada['user_id']}.\n"
+    assert server.asked[-1].method == "DELETE"

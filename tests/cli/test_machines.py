@@ -266,3 +266,17 @@ def test_a_preemptible_machine_says_so_and_when_it_has_to_go(gpuaas: Gpuaas, ser
     server.on("POST", ALLOCATIONS, launched())
     assert gpuaas("launch", "spot", "--offer", "h100-1", "--preemptible", "-d", "-p", "research").code == 0
     assert server.to("POST", ALLOCATIONS)[0].json["preemptible"] is True
+
+
+def test_strays(gpuaas: Gpuaas, server: Playback) -> None:
+    id, all_ = "al-aaaaaaaaaaaaaaaa", "/api/v1/nodes/n1/strays"
+    stray = {"id": id, "slots": ["gpu0", "gpu1"], "seen_at": "2030-01-01T00:00:00Z", "removed_at": None}
+    server.on("GET", all_, Answer(200, samples.page(stray)))
+    assert "gpu0, gpu1" in gpuaas("node", "strays", "n1").out
+    said = gpuaas("node", "remove-stray", "n1", id)
+    assert said.code == 2
+    assert "deleted" in said.err
+    server.on("POST", f"{all_}/{id}/remove", Answer(200, {**stray, "removed_at": "2030-01-01T00:00:01Z"}))
+    said = gpuaas("node", "remove-stray", "n1", id, "--yes")
+    assert said.out == f"n1 removes {id}.\n"
+    assert server.asked[-1].json == {"confirm": id}

@@ -95,6 +95,15 @@ def test_an_older_copy_is_restored_under_running_machines(spine: Spine, postgres
         assert ids["new"] in on_the_node(spine)
         spine("release", "kept", "--yes")
         assert ids["kept"] not in on_the_node(spine)
+
+        # Its users have saved their work: it may go.
+        (stray,) = spine.json("node", "strays", "n1")["items"]
+        assert (stray["id"], stray["slots"], stray["removed_at"]) == (ids["new"], [aside["name"]], None)
+        assert spine.json("node", "remove-stray", "n1", ids["new"], "--yes")["removed_at"]
+        eventually(lambda: ids["new"] not in on_the_node(spine))
+        eventually(lambda: spine.json("node", "strays", "n1")["items"] == [])
+        spine("node", "return", "n1", aside["name"])
+        spine("launch", "in-its-place", "--offer", "h100-1")
         for which in ([], ["--platform"]):
             assert spine.json("admin", "audit", "verify", *which)["intact"] is True
     finally:

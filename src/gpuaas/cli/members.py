@@ -6,6 +6,7 @@ from gpuaas.cli import output
 from gpuaas.cli.command import Group, project_option
 from gpuaas.cli.session import Session
 
+_org = click.option("--org", metavar="ORG", help="Of this organisation, instead of a project.")
 _role = click.Choice(["viewer", "editor", "admin"])
 
 
@@ -16,10 +17,12 @@ def member() -> None:
 
 @member.command()
 @project_option
+@_org
 @click.pass_obj
-def ls(session: Session, project: str | None) -> None:
-    """List the members of a project."""
-    found = list(session.client().members.list(session.named_project(project)))
+def ls(session: Session, project: str | None, org: str | None) -> None:
+    """List the members of a project, or of an organisation."""
+    client = session.client()
+    found = list(client.orgs.members(org) if org else client.members.list(session.named_project(project)))
     if session.json:
         return output.json_page(found)
     rows = [(item.email, item.name, item.role, item.kind, item.user_id) for item in found]
@@ -57,10 +60,17 @@ def _set(session: Session, user: str, role: str, project: str | None) -> None:
 @member.command()
 @click.argument("user")
 @project_option
+@_org
 @click.pass_obj
-def remove(session: Session, user: str, project: str | None) -> None:
-    """Take a member out of a project."""
-    session.client().members.remove(session.named_project(project), user)
+def remove(session: Session, user: str, project: str | None, org: str | None) -> None:
+    """Take a member out of a project, or out of an organisation with all its projects.
+
+    What they have open there, SSH sessions included, ends at once. Their machines stay, without their keys.
+    """
+    if org:
+        session.client().orgs.remove_member(org, user)
+    else:
+        session.client().members.remove(session.named_project(project), user)
     if session.json:
         output.json({"removed": user})
     else:

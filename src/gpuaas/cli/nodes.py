@@ -6,6 +6,7 @@ import click
 
 from gpuaas.cli import output
 from gpuaas.cli.command import Group
+from gpuaas.cli.confirm import confirm
 from gpuaas.cli.offers import memory
 from gpuaas.cli.session import Session
 from gpuaas.cli.units import duration
@@ -105,6 +106,37 @@ def undrain(session: Session, name: str) -> None:
 def pool(session: Session, name: str, org: str | None) -> None:
     """Give a node to one organisation only; without ORG to everybody."""
     show_node(session, session.client().nodes.set_pool(name, org))
+
+
+@node.command("strays")
+@click.argument("name", metavar="NODE")
+@click.pass_obj
+def strays(session: Session, name: str) -> None:
+    """Machines that a node has and a restored database does not know. They run on; nobody else gets their slots."""
+    found = list(session.client().nodes.strays(name))
+    if session.json:
+        return output.json_page(found)
+    rows = [
+        (item.id, ", ".join(item.slots), output.moment(item.seen_at), "removing" if item.removed_at else "kept")
+        for item in found
+    ]
+    return output.table(("ID", "SLOTS", "SEEN", "STATE"), rows, empty=f"{name} has nothing that the database lacks.")
+
+
+@node.command("remove-stray")
+@click.argument("name", metavar="NODE")
+@click.argument("id", metavar="ID")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def remove_stray(session: Session, name: str, id: str, yes: bool) -> None:
+    """Have a node delete a machine that the database does not know, with all its data."""
+    lost = f"{id} on {name} is stopped, and all that its users have saved there is deleted."
+    confirm(session, id, [lost, "Nobody can bring it back."], yes=yes)
+    found = session.client().nodes.remove_stray(name, id)
+    if session.json:
+        return output.json(found)
+    output.echo(output.safe(f"{name} removes {found.id}."))
+    return output.note(f"`gpuaas node return {name} SLOT` gives its slots back.")
 
 
 def _slot_row(s: "SlotView") -> tuple[object, ...]:

@@ -38,6 +38,19 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Stray:
+    """A machine that a node has, and this database, restored from an older copy, does not know."""
+
+    node_id: str
+    id: str
+    incarnation: int
+    generation: int
+    slots: tuple[str, ...]
+    seen_at: datetime
+    removed_at: datetime | None  # an operator has asked for it; the node has not said that it is gone
+
+
+@dataclass(frozen=True)
 class Offer:
     id: str
     slug: str

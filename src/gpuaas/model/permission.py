@@ -71,6 +71,8 @@ PERMISSIONS: dict[str, Permission] = {
     "org.read": _org(TENANT_MEMBER, TENANT_ADMIN),
     "org.break_glass": _org(TENANT_ADMIN),
     "org.invite": _org(TENANT_ADMIN),
+    "org_member.read": _org(TENANT_ADMIN),
+    "org_member.write": _org(TENANT_ADMIN),
     "org.groups": _org(TENANT_ADMIN),
     "audit.read": _org(TENANT_ADMIN),
     "quota.write": _org(TENANT_ADMIN),

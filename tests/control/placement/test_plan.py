@@ -169,7 +169,7 @@ def test_too_little_memory_or_cpu_is_a_reason() -> None:
     assert reasons([free("a", 1)], wanted(memory_mib=1 << 20)) == {"does_not_fit"}
     assert reasons([free("a", 1)], wanted(cpus=1000)) == {"does_not_fit"}
     assert reasons([free("a", 1)], wanted(cpus=1000, realisations=("baremetal",))) == {"does_not_fit"}
-    assert reasons([free("a", 1)], wanted(cpus=1000, isolation="dedicated_node")) == {"does_not_fit"}
+    assert reasons([free("a", 2)], wanted(cpus=1000, isolation="dedicated_node")) == {"does_not_fit"}
 
 
 def test_part_of_a_group_is_not_enough() -> None:

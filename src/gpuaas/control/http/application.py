@@ -35,11 +35,13 @@ from gpuaas.control.http import (
     metrics,
     nodes,
     openapi,
+    org_members,
     org_webhooks,
     prometheus,
     queue,
     quotas,
     service_accounts,
+    strays,
     usage,
     users,
     webhooks,
@@ -174,10 +176,10 @@ def build(
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_machines += [*quotas.ROUTES, *queue.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
-    of_people += [*invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
+    of_people += [*org_members.ROUTES, *invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]
     out = [*history.ROUTES, *feeds.ROUTES, *webhooks.ROUTES, *org_webhooks.ROUTES]
-    routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES, *doctor.ROUTES]
+    routes = [*of_people, *of_machines, *of_cost, *out, *nodes.ROUTES, *strays.ROUTES, *doctor.ROUTES]
     app = Litestar(
         route_handlers=[
             healthz,

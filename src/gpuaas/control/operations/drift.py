@@ -7,10 +7,10 @@ import logging
 from typing import Any
 
 from gpuaas.control.operations import release
-from gpuaas.control.store import allocations, identity, nodes, operations, slots, specs
+from gpuaas.control.store import allocations, identity, nodes, operations, slots, specs, strays
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
-from gpuaas.wire.node import Holding
+from gpuaas.wire.node import Condition, Holding
 
 log = logging.getLogger(__name__)
 
@@ -19,11 +19,13 @@ def reconcile(tx: Tx, node_id: str, holding: Holding) -> None:
     allocation = allocations.by_id(tx, holding.id, lock=True)
     if allocation is None or allocation.node_id != node_id:
         if not holding.gone:
-            set_aside(tx, node_id, holding, f"held by {holding.id}, which this control plane does not know")
+            set_aside(tx, node_id, holding, f"{_held_by(holding.id)}, which this control plane does not know")
+            strays.seen(tx, node_id, holding)
             if holding.seat is not None:
                 nodes.add_stranger(tx, node_id, holding.seat, holding.id)
             return
         nodes.forget_stranger(tx, node_id, holding.id)
+        strays.forget(tx, node_id, holding.id)
         if holding.dirty:
             set_aside(tx, node_id, holding, f"not scrubbed after {holding.id}")
     elif holding.gone:
@@ -41,6 +43,29 @@ def set_aside(tx: Tx, node_id: str, holding: Holding, reason: str) -> None:
             slots.move(tx, slot, "quarantine", reason)
             _tell_operators(tx, node_id, "slot.quarantined", slot=slot.id, reason=reason)
     log.warning("unknown object on a node", extra={"fields": {"node_id": node_id, "id": holding.id}})
+
+
+def removed(tx: Tx, node_id: str, condition: Condition) -> None:
+    """The node has carried out the tombstone that an operator asked for. The slots wait for a look all the same."""
+    stray = strays.stray(tx, node_id, condition.id)
+    if stray is None or stray.removed_at is None or condition.state != "gone":
+        return
+    nodes.forget_stranger(tx, node_id, stray.id)
+    strays.forget(tx, node_id, stray.id)
+    clean = {scrub.gpu for scrub in condition.scrubs if scrub.clean}
+    for slot in slots.by_ids(tx, list(stray.slots)):
+        if slot.node_id == node_id and slot.state == "quarantined" and slot.reason.startswith(_held_by(stray.id)):
+            well = clean.issuperset(slot.gpus)
+            slots.set_reason(tx, slot, f"{stray.id} was removed; {'scrubbed' if well else 'not scrubbed'}")
+    _tell_operators(tx, node_id, "stray.removed", stray=stray.id, not_scrubbed=_dirty(condition))
+
+
+def _dirty(condition: Condition) -> list[str]:
+    return [scrub.gpu for scrub in condition.scrubs if not scrub.clean]
+
+
+def _held_by(id: str) -> str:
+    return f"held by {id}"
 
 
 def _already_gone(tx: Tx, allocation: Allocation, holding: Holding) -> None:

@@ -23,6 +23,8 @@ UNKNOWN_FAILURE = Failure("node_failed", "The node could not do it and gave no r
 def observe(tx: Tx, node_id: str, epoch: int, seq: int, condition: Condition) -> None:
     """Guarded by node, incarnation, generation and the order of reports: what is stale changes nothing."""
     allocation = allocations.by_id(tx, condition.id, lock=True)
+    if allocation is None or allocation.node_id != node_id:
+        drift.removed(tx, node_id, condition)
     if allocation is None or allocation.node_id != node_id or allocation.incarnation != condition.incarnation:
         log.warning("a node reports what it does not have", extra={"fields": {"node_id": node_id, "id": condition.id}})
         return

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, literal, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
@@ -49,6 +49,36 @@ def orgs_of(tx: Tx, user_id: str) -> list[tuple[Org, str]]:
 def org_role(tx: Tx, org_id: str, user_id: str) -> str | None:
     statement = select(t.org_members.c.role).where(t.org_members.c.org_id == org_id, t.org_members.c.user_id == user_id)
     return tx.conn.execute(statement).scalar_one_or_none()
+
+
+def org_members(tx: Tx, org_id: str) -> list[Member]:
+    statement = (
+        select(literal(""), t.users.c.id, t.users.c.email, t.users.c.name, t.org_members.c.role, t.users.c.kind)
+        .join(t.users, t.users.c.id == t.org_members.c.user_id)
+        .where(t.org_members.c.org_id == org_id)
+        .order_by(t.users.c.email)
+    )
+    return [Member(*row) for row in tx.conn.execute(statement)]
+
+
+def org_admins(tx: Tx, org_id: str) -> list[str]:
+    """Those who can log in, locked."""
+    statement = (
+        select(t.org_members.c.user_id)
+        .join(t.users, t.users.c.id == t.org_members.c.user_id)
+        .where(t.org_members.c.org_id == org_id, t.org_members.c.role == TENANT_ADMIN, t.users.c.disabled_at.is_(None))
+    )
+    locked = statement.order_by(t.org_members.c.user_id).with_for_update(of=t.org_members)
+    return list(tx.conn.execute(locked).scalars())
+
+
+def leave_org(tx: Tx, org_id: str, user_id: str) -> list[str] | None:
+    """Out of the organisation and its projects: answers which those were. None: was in none of it."""
+    of_org = select(t.projects.c.id).where(t.projects.c.org_id == org_id)
+    left = delete(t.memberships).where(t.memberships.c.user_id == user_id, t.memberships.c.project_id.in_(of_org))
+    projects = sorted(tx.conn.execute(left.returning(t.memberships.c.project_id)).scalars())
+    out = delete(t.org_members).where(t.org_members.c.org_id == org_id, t.org_members.c.user_id == user_id)
+    return projects if tx.conn.execute(out).rowcount or projects else None
 
 
 def set_org_member(tx: Tx, org_id: str, user_id: str, role: str) -> None:
@@ -145,7 +175,7 @@ MEMBER = """
 ADMIN = f"""
     SELECT o.role FROM org_members o JOIN users u ON u.id = o.user_id
     WHERE o.org_id = %(org_id)s AND o.user_id = %(user_id)s AND o.role = '{TENANT_ADMIN}' AND u.disabled_at IS NULL
-    FOR SHARE OF u
+    FOR SHARE
 """
 
 

@@ -40,6 +40,12 @@ def revoke(tx: Tx, org_id: str, project_id: str | None, id: str) -> Invitation |
     return None if row is None else build(Invitation, row)
 
 
+def revoke_address(tx: Tx, org_id: str, email: str) -> None:
+    """Every one for this address, into the organisation or one of its projects."""
+    statement = update(t.invitations).where(t.invitations.c.org_id == org_id, t.invitations.c.email == email.lower())
+    tx.conn.execute(statement.where(t.invitations.c.ended_at.is_(None)).values(ended_at=tx.now))
+
+
 def use(tx: Tx, invitation: Invitation, user_id: str) -> bool:
     """Once. False when somebody was quicker, or it was revoked."""
     statement = update(t.invitations).where(t.invitations.c.id == invitation.id, _valid(tx))

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from gpuaas.sdk.api import Api, path
 from gpuaas.wire.api import (
     ApproveSlots,
+    Confirm,
     DrainRequest,
     JoinToken,
     NewJoinToken,
@@ -12,6 +13,8 @@ from gpuaas.wire.api import (
     NodeView,
     Pool,
     Quarantine,
+    StrayPage,
+    StrayView,
 )
 
 
@@ -53,6 +56,14 @@ class Nodes:
     def set_pool(self, name: str, org: str | None) -> NodeView:
         """None: everybody's."""
         return self._api.put(path("nodes", name, "pool"), Pool(org), NodeView)
+
+    def strays(self, name: str) -> Iterator[StrayView]:
+        """Machines that it has and a restored database does not know."""
+        return self._api.pages(path("nodes", name, "strays"), StrayPage)
+
+    def remove_stray(self, name: str, id: str) -> StrayView:
+        """The node deletes it with all its data."""
+        return self._api.post(path("nodes", name, "strays", id, "remove"), Confirm(id), StrayView)
 
     def return_slot(self, name: str, slot: str) -> NodeView:
         """Gives a quarantined slot back to placement."""

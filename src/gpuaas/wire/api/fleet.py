@@ -88,6 +88,20 @@ class NodeView(Out, frozen=True):
     drain: "DrainView | None" = None
 
 
+class StrayView(Out, frozen=True):
+    """`slots`: the names of those that nobody else gets. `removed_at`: somebody has asked the node to delete it."""
+
+    id: str
+    slots: list[str]
+    seen_at: datetime
+    removed_at: datetime | None
+
+
+class StrayPage(Out, frozen=True):
+    items: list[StrayView]
+    next_cursor: str | None
+
+
 class ApproveSlots(In, frozen=True):
     """No names: every proposed slot of the node."""
 

@@ -66,6 +66,19 @@ strangers = Table(
     at("seen_at"),
 )
 
+# The same machines, with what a tombstone for one has to say.
+strays = Table(
+    "strays",
+    metadata,
+    Column("node_id", Text, ForeignKey("nodes.id"), primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("incarnation", BigInteger, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("slots", ARRAY(Text), nullable=False),
+    at("seen_at"),
+    at("removed_at", nullable=True),  # an operator has asked for it
+)
+
 slots = Table(
     "slots",
     metadata,
