@@ -55,11 +55,17 @@ def _chosen(library: "Library", spec: str) -> "Recipe":
 @runtime.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
+@click.option("--again", is_flag=True, help="Make the image also when it is there already.")
 @recipes_option
 @state_dir_option
 @click.pass_obj
 def build(
-    session: Session, names: tuple[str, ...], relock: bool, directories: tuple[Path, ...], state_dir: Path
+    session: Session,
+    names: tuple[str, ...],
+    relock: bool,
+    again: bool,
+    directories: tuple[Path, ...],
+    state_dir: Path,
 ) -> None:
     """Build runtimes here: python:3.11+ml, python-all, all, or a recipe file such as ./runtime.yml.
 
@@ -75,10 +81,10 @@ def build(
     made = []
     for recipe in chosen:
         with shown(recipe.id, json=session.json) as report:
-            built = make(recipe, tools.architecture(), found, shelf, report, relock=relock)
-        made.append({**_facts(built.manifest), "seconds": round(built.seconds, 3)})
+            built = make(recipe, tools.architecture(), found, shelf, report, relock=relock, again=again)
+        made.append({**_facts(built.manifest), "seconds": round(built.seconds, 3), "new": built.new})
         if not session.json:
-            output.echo(output.safe(f"{recipe.id} is built: {built.sha256}"))
+            output.echo(output.safe(f"{recipe.id} is {'built' if built.new else 'there already'}: {built.sha256}"))
     if session.json:
         output.json_page(made)
 

@@ -24,12 +24,14 @@ from gpuaas.runtimes.build.sandbox import Sandbox
 from gpuaas.runtimes.build.sbom import bill
 from gpuaas.runtimes.lock.lockfile import FORMAT, Lock, lock_digest, recipe_digest
 from gpuaas.runtimes.lock.locking import lock as make_lock
-from gpuaas.runtimes.manifest import Layer, Manifest
+from gpuaas.runtimes.manifest import Layer, Manifest, decode
 from gpuaas.runtimes.recipe import Recipe
 from gpuaas.runtimes.settings import Settings
 from gpuaas.runtimes.shelf import Shelf, settle, sync_directory, write
 from gpuaas.runtimes.unpack import Unpacking, flat, matches
 
+FORMAT_OF_BUILDS = 1  # larger when the same lock gives another image
+_BUILT_WITH = f"gpuaas {__version__}, build format {FORMAT_OF_BUILDS}"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -38,6 +40,7 @@ class Built(Struct, frozen=True):
     sha256: str
     seconds: float
     log: str
+    new: bool = True  # False: it was there already
 
 
 def build(
@@ -48,8 +51,10 @@ def build(
     report: Report = nobody,
     *,
     relock: bool = False,
+    again: bool = False,
 ) -> Built:
-    """`recipe` is flat. Uses the lock of an earlier build as long as the recipe says the same."""
+    """`recipe` is flat. Uses the lock of an earlier build as long as the recipe says the same, and its image, too,
+    unless it shall be made `again`."""
     started = time.monotonic()
     shelf.make()
     name = f"{recipe.name}-{recipe.version}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.log"
@@ -63,6 +68,9 @@ def build(
                 lock = known or make_lock(recipe, architecture, settings, shelf, work)
                 write(shelf.lock(recipe.name, recipe.version, architecture), msgspec.json.encode(lock))
                 say(f"{len(lock.artifacts)} artifacts{', as before' if known else ''}", None)
+            if not again and (present := _present(recipe, lock, shelf)) is not None:
+                log_path.unlink()
+                return Built(present, present.layers[0].sha256, time.monotonic() - started, "", new=False)
             with phase("fetch", report) as say:
                 precheck.room(shelf.path, 4 * sum(each.size for each in lock.everything) + precheck.LEAST_BYTES)
                 fetch(lock.everything, shelf, say)
@@ -103,6 +111,20 @@ def _make(
     with phase("store", report):
         manifest = _store(recipe, lock, shelf, image, sha256, entries, log)
     return Built(manifest, sha256, time.monotonic() - started, log.name)
+
+
+def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:
+    """The image that this lock gives, when it is here; `verify` finds out whether it is intact."""
+    sha256 = shelf.built(recipe.name, recipe.version)
+    if sha256 is None or not shelf.image(sha256).exists():
+        return None
+    try:
+        manifest = decode((shelf.bundle(recipe.name, recipe.version) / sha256 / "manifest.json").read_bytes())
+    except (OSError, Problem):
+        return None
+    same = (manifest.lock, manifest.built_with) == (lock_digest(lock), _BUILT_WITH)
+    complete = manifest.layers[0].size == shelf.image(sha256).stat().st_size
+    return manifest if same and complete else None
 
 
 def _known_lock(recipe: Recipe, architecture: str, shelf: Shelf) -> Lock | None:
@@ -171,7 +193,7 @@ def _store(
         hashlib.sha256(sbom).hexdigest(),
         sum(each.size for each in entries),
         len(entries),
-        f"gpuaas {__version__}",
+        _BUILT_WITH,
     )
     settle(image, shelf.image(sha256))
     place = shelf.bundle(recipe.name, recipe.version) / sha256

@@ -10,8 +10,9 @@ import msgspec
 from gpuaas.runtimes import tools
 from gpuaas.runtimes.build.sandbox import Sandbox
 from gpuaas.runtimes.lock.lockfile import Artifact
-from gpuaas.runtimes.shelf import Shelf
+from gpuaas.runtimes.shelf import Shelf, remove_tree
 
+_UNPACKED = ".unpacked-wheels"
 _SHARDS = 4
 # Bytecode holds references that depend on what one process compiled before: always the same files in the same order
 # give the same bytes. It is not compared with the source's time, which an image does not keep.
@@ -33,13 +34,16 @@ def install(artifacts: list[Artifact], python: str, sandbox: Sandbox, shelf: She
     wheels.mkdir()
     for artifact in artifacts:
         _beside(shelf.artifact(artifact.digest), wheels / artifact.file)
-    command = ["/tmp/uv", "pip", "install", "--no-config", "--offline", "--no-index", "--no-deps", "--no-cache"]  # noqa: S108
-    command += ["--break-system-packages", "--link-mode", "copy", "--python", f"{sandbox.root}/{python}"]
+    command = ["/tmp/uv", "pip", "install", "--no-config", "--offline", "--no-index", "--no-deps"]  # noqa: S108
+    command += ["--break-system-packages", "--link-mode", "hardlink", "--python", f"{sandbox.root}/{python}"]
+    # Unpacked on the same mount and linked into place: everything is written once.
+    command += ["--cache-dir", f"{sandbox.root}/{_UNPACKED}"]
     command += [f"/tmp/wheels/{artifact.file}" for artifact in artifacts]  # noqa: S108 -- inside the sandbox
     binds = {Path(os.path.realpath(_program())): "/tmp/uv", wheels: "/tmp/wheels"}  # noqa: S108
     # Debian's Python would install into local/ below its prefix, where few packages look for their own data.
     as_system = msgspec.structs.replace(sandbox, environment={"DEB_PYTHON_INSTALL_LAYOUT": "deb"})
     as_system.run(command, log, writable=True, binds=binds, what=f"uv pip install {len(artifacts)} wheels")
+    remove_tree(sandbox.tree / _UNPACKED)
 
 
 def compile_bytecode(python: str, sandbox: Sandbox, log: IO[bytes]) -> None:

