@@ -69,6 +69,13 @@ class Shelf:
             remove_tree(directory)
             os.close(lock)
 
+    @contextmanager
+    def deciding(self) -> Iterator[None]:
+        """One lock is made at a time: apt keeps its state in files."""
+        with (self.path / "apt" / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
 
 def _remove_abandoned(directory: Path) -> None:
     try:

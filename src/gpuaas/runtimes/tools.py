@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import subprocess
 from pathlib import Path
 
 from gpuaas.kit.errors import Problem
@@ -25,6 +26,20 @@ def uv() -> str:
     if found is None:
         raise Problem("missing_program", 500, "uv is not installed.", "Install it: `pip install uv`.")
     return found
+
+
+def uv_binary() -> str:
+    """The program itself, which runs in a sandbox too: what version managers put on the PATH are scripts."""
+    found = os.path.realpath(uv())
+    with open(found, "rb") as file:
+        if file.read(4) == b"\x7fELF":
+            return found
+    asked = subprocess.run(
+        ["python3", "-c", "import uv; print(uv.find_uv_bin())"], capture_output=True, text=True, check=False
+    )
+    if asked.returncode != 0 or not os.path.exists(asked.stdout.strip()):
+        raise Problem("missing_program", 500, f"{found} is not uv itself.", "Install it: `pip install uv`.")
+    return os.path.realpath(asked.stdout.strip())
 
 
 def missing() -> dict[str, str]:

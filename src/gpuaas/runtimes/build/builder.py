@@ -65,8 +65,9 @@ def build(
                 known = None if relock else _known_lock(recipe, architecture, shelf)
                 precheck.check(recipe, settings, shelf.path, locked=known is not None)
             with phase("lock", report) as say:
-                lock = known or make_lock(recipe, architecture, settings, shelf, work)
-                write(shelf.lock(recipe.name, recipe.version, architecture), msgspec.json.encode(lock))
+                with shelf.deciding():
+                    lock = known or make_lock(recipe, architecture, settings, shelf, work)
+                    write(shelf.lock(recipe.name, recipe.version, architecture), msgspec.json.encode(lock))
                 say(f"{len(lock.artifacts)} artifacts{', as before' if known else ''}", None)
             if not again and (present := _present(recipe, lock, shelf)) is not None:
                 log_path.unlink()

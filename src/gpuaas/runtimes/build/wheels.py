@@ -38,12 +38,24 @@ def install(artifacts: list[Artifact], python: str, sandbox: Sandbox, shelf: She
     command += ["--break-system-packages", "--link-mode", "hardlink", "--python", f"{sandbox.root}/{python}"]
     # Unpacked on the same mount and linked into place: everything is written once.
     command += ["--cache-dir", f"{sandbox.root}/{_UNPACKED}"]
-    command += [f"/tmp/wheels/{artifact.file}" for artifact in artifacts]  # noqa: S108 -- inside the sandbox
-    binds = {Path(os.path.realpath(_program())): "/tmp/uv", wheels: "/tmp/wheels"}  # noqa: S108
+    # By name and not by path: uv would note the path of each wheel in the tree.
+    command += ["--find-links", "/tmp/wheels"]  # noqa: S108 -- inside the sandbox
+    command += [f"{artifact.name}=={artifact.version}" for artifact in artifacts]
+    binds = {Path(tools.uv_binary()): "/tmp/uv", wheels: "/tmp/wheels"}  # noqa: S108
     # Debian's Python would install into local/ below its prefix, where few packages look for their own data.
     as_system = msgspec.structs.replace(sandbox, environment={"DEB_PYTHON_INSTALL_LAYOUT": "deb"})
     as_system.run(command, log, writable=True, binds=binds, what=f"uv pip install {len(artifacts)} wheels")
     remove_tree(sandbox.tree / _UNPACKED)
+    _forget_when(sandbox.tree)
+
+
+def _forget_when(tree: Path) -> None:
+    """uv notes the time of each wheel beside it: another time, another image."""
+    for note in list(tree.rglob("*.dist-info/uv_cache.json")):
+        note.unlink()
+        record = note.with_name("RECORD")
+        kept = [line for line in record.read_text().splitlines() if "/uv_cache.json," not in line]
+        record.write_text("\n".join([*kept, ""]))
 
 
 def compile_bytecode(python: str, sandbox: Sandbox, log: IO[bytes]) -> None:
@@ -54,22 +66,6 @@ def compile_bytecode(python: str, sandbox: Sandbox, log: IO[bytes]) -> None:
     sandbox.run(
         ["/bin/sh", "-e", "-c", script, "sh", interpreter, _COMPILE, sandbox.root], log, writable=True, what="bytecode"
     )
-
-
-def _program() -> str:
-    """The real uv: shims of version managers are scripts that know only their own machine."""
-    found = tools.uv()
-    with open(found, "rb") as file:
-        if file.read(4) == b"\x7fELF":
-            return found
-    import subprocess
-
-    code = "import uv; print(uv.find_uv_bin())"
-    for python in ("python3", os.path.join(os.path.dirname(found), "python3")):
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True)
-        if done.returncode == 0:
-            return done.stdout.strip()
-    return found
 
 
 def _beside(file: Path, name: Path) -> None:
