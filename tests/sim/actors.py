@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
-from gpuaas.control.app import allocations, keys, leases, machine_access
+from gpuaas.control.app import allocations, keys, leases, machine_access, sessions
 from gpuaas.control.app.idempotency import once, request_hash
-from gpuaas.control.store import stores
+from gpuaas.control.store import identity, stores
 from gpuaas.control.store.idempotency import Answer
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.kit.clock import SteadyClock, VirtualClock
@@ -180,6 +180,10 @@ class Request:
     keys: tuple[str, ...] = ()
     seconds: int = 0  # of a lease
     preemptible: bool = False
+    priority: int = 5
+    wait_seconds: int | None = None
+    work: Callable[..., None] | None = None  # of those who run the cluster; see operators.py
+    about: tuple[Any, ...] = ()
     sent: int = 0
 
 
@@ -199,18 +203,26 @@ class Client:
     answers: dict[str, bytes] = field(default_factory=dict)  # by key
     leased: bool = False  # asks for leases, and extends them
     contended: bool = False  # wants more than there is, and gives way
+    operated: bool = False  # is somebody whom operators can lock out, and asks for all that a line knows
+    weight: int = 2  # how often it has a turn
+    secret: str | None = None  # of the login, where one is needed
 
     def next_request(self) -> Request:
         self.made += 1
         key = f"{self.name}-{self.made}"
         verbs = (*VERBS, *(8 * ("extend",))) if self.leased else VERBS
         verbs = (*VERBS, *(6 * ("launch",))) if self.contended else verbs
+        verbs = (*verbs, *(8 * ("launch",))) if self.operated else verbs
         verb = self.rng.choice(verbs if self.known else ("launch",))
         if verb == "launch":
             request = Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
             if self.contended:
                 many = self.rng.choice((1, 2, 3, 4))
                 return replace(request, count=many, wait=True, preemptible=self.rng.random() < 0.5)
+            if self.operated:
+                request.count, request.wait = self.rng.choice((1, 1, 2, 2)), self.rng.random() < 0.8
+                request.priority = self.rng.choice((0, 0, 1, 5))
+                request.wait_seconds = self.rng.choice((None, None, 6, 30))
             return replace(request, seconds=self.rng.choice((0, 6, 20, 60))) if self.leased else request
         if verb == "extend":
             return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], seconds=20)
@@ -227,19 +239,43 @@ VERBS = (
 )
 
 
-def carry_out(tx: Tx, caller: Caller, project: str, request: Request) -> Answer:
+def log_in(tx: Tx, caller: Caller) -> str:
+    """What the HTTP edge does once the password is right."""
+    user = identity.user(tx, caller.user_id)
+    assert user is not None
+    return sessions.login(tx, user, "sim")[1]
+
+
+def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: str | None = None) -> Answer:
     """What the HTTP edge does with a request, without HTTP."""
+    if secret is not None:
+        caller = sessions.authenticate(tx, secret)
     tx.actor = caller.user_id
     content = msgspec.json.encode(
-        [request.verb, request.name, request.count, request.wait, request.keys, request.seconds, request.preemptible]
+        [
+            request.verb,
+            request.name,
+            request.count,
+            request.wait,
+            request.keys,
+            request.seconds,
+            request.preemptible,
+            request.about,
+        ]
     )
     hashed = request_hash("POST", request.verb, content)
 
     def work() -> Answer:
-        if request.verb == "launch":
+        if request.work is not None:
+            made = {}
+            request.work(tx, caller, project, *request.about)
+        elif request.verb == "launch":
             lease = LeaseRequest(request.seconds) if request.seconds else None
-            body = Launch(request.name, "h100-1", project=project, count=request.count, wait=request.wait, lease=lease,
-                          preemptible=request.preemptible)  # fmt: skip
+            until = request.wait_seconds if request.wait else None
+            body = Launch(
+                request.name, "h100-1", project=project, count=request.count, wait=request.wait, wait_seconds=until,
+                priority=request.priority, lease=lease, preemptible=request.preemptible,
+            )  # fmt: skip
             started, _ = allocations.launch(tx, caller, body)
             made = {allocation.id: allocation.name for allocation, _ in started}
         elif request.verb == "key.add":

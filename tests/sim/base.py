@@ -16,6 +16,7 @@ from gpuaas.control.store.transaction import Store, Tx, connect
 from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.ids import Ids
 from gpuaas.model.identity import Caller
+from gpuaas.model.permission import PLATFORM_ADMIN
 
 NODES = 3
 
@@ -26,6 +27,7 @@ class Base:
     template: str
     nodes: list[tuple[str, bytes]]  # (node id, its private key)
     callers: list[tuple[Caller, str]]  # (who, in which project)
+    operators: list[tuple[Caller, str]]  # the one of the platform, then the leads of the tenants
 
     @contextmanager
     def database(self, name: str) -> Iterator[str]:
@@ -75,8 +77,8 @@ def _fill(tx: Tx, node_keys: list[bytes]) -> None:
         admin = people.add_user(tx, f"admin@{org}.org", "Admin", None, None)
         home = people.add_org(tx, org, org, admin)
         project = people.add_project(tx, home, f"{org}-lab", "Lab")
-        if org == "acme":
-            quotas.set_(tx, project.id, home.id, "gpus", 6)
+        quotas.set_(tx, project.id, home.id, "gpus", 6 if org == "acme" else 9)
+        quotas.set_(tx, home.id, home.id, "gpus", 9)
         for n in range(2 if org == "acme" else 1):
             user = people.add_user(tx, f"user{n}@{org}.org", "User", None, None)
             identity.set_member(tx, project.id, user.id, "editor")
@@ -85,18 +87,27 @@ def _fill(tx: Tx, node_keys: list[bytes]) -> None:
     for n, key in enumerate(node_keys):
         public = Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw().hex()
         nodes.insert_node(tx, f"node{n}", None, public, approve_slots=True)
+    people.add_user(tx, "operator@platform.org", "Operator", None, PLATFORM_ADMIN)
 
 
 def _read(tx: Tx, running: Embedded, template: str, node_keys: list[bytes]) -> Base:
-    callers = []
-    for email, project in (
-        ("user0@acme.org", "acme-lab"),
-        ("user1@acme.org", "acme-lab"),
-        ("user0@umbrella.org", "umbrella-lab"),
-    ):
-        user = identity.user(tx, email)
-        assert user is not None
-        caller = Caller(user.id, user.email, user.name, None, "tk-sim", ("*",))
-        callers.append((caller, next(p.id for p, _ in identity.visible_projects(tx, user.id) if p.slug == project)))
+    callers = [
+        _caller(tx, email, project)
+        for email, project in (
+            ("user0@acme.org", "acme-lab"),
+            ("user1@acme.org", "acme-lab"),
+            ("user0@umbrella.org", "umbrella-lab"),
+        )
+    ]
+    leads = [_caller(tx, f"admin@{org}.org", f"{org}-lab") for org in ("acme", "umbrella")]
+    operators = [_caller(tx, "operator@platform.org", None), *leads]
     found = {node.name: node.id for node in nodes.nodes(tx)}
-    return Base(running, template, [(found[f"node{n}"], key) for n, key in enumerate(node_keys)], callers)
+    joined = [(found[f"node{n}"], key) for n, key in enumerate(node_keys)]
+    return Base(running, template, joined, callers, operators)
+
+
+def _caller(tx: Tx, email: str, project: str | None) -> tuple[Caller, str]:
+    user = identity.user(tx, email)
+    assert user is not None
+    caller = Caller(user.id, user.email, user.name, user.platform_role, "tk-sim", ("*",))
+    return caller, next((p.id for p, _ in identity.visible_projects(tx, user.id) if p.slug == project), "")

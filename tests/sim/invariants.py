@@ -13,7 +13,8 @@ from psycopg.rows import dict_row
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 
 from .actors import GRACE
-from .world import Violation, World
+from .rules import Rules
+from .world import World, expect
 
 Row = dict[str, Any]
 LEGAL = {(row.while_, row.becomes) for row in ALLOCATION.rows if row.becomes != PREVIOUS}
@@ -27,9 +28,34 @@ GPU_QUOTAS = (
 )
 
 
-def expect(holds: bool, message: str) -> None:
-    if not holds:
-        raise Violation(message)
+class Answer(list[Row]):
+    def fetchall(self) -> list[Row]:
+        return self
+
+    def fetchone(self) -> Row | None:
+        return self[0] if self else None
+
+
+class Look:
+    """Asks in one round trip what was asked at the last look: a seed looks hundreds of times."""
+
+    def __init__(self, monitor: psycopg.Connection[Any], known: dict[str, None]) -> None:
+        self.monitor = monitor
+        self.known = known
+        with monitor.pipeline():
+            asked = {query: self._ask(query) for query in known}
+            self.answers = {query: Answer(cursor.fetchall()) for query, cursor in asked.items()}
+
+    def execute(self, query: str, values: Any = None) -> Answer:
+        if values is not None:
+            return Answer(self._ask(query, values).fetchall())
+        if query not in self.answers:
+            self.known[query] = None
+            self.answers[query] = Answer(self._ask(query).fetchall())
+        return self.answers[query]
+
+    def _ask(self, query: str, values: Any = None) -> psycopg.Cursor[Row]:
+        return self.monitor.cursor(row_factory=dict_row).execute(query, values)
 
 
 class Watch:
@@ -37,6 +63,7 @@ class Watch:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.asked: dict[str, None] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -48,19 +75,21 @@ class Watch:
         self.costing: dict[str, datetime] = {}  # since when, by what the timeline says
         self.cost: dict[str, timedelta] = {}
         self.stopped: dict[str, datetime] = {}
+        self.spans: dict[str, list[tuple[datetime, datetime]]] = defaultdict(list)  # that are over and cost
+        self.project: dict[str, str] = {}
         self.stops: dict[str, int] = defaultdict(int)
         self.lease_ends: dict[str, tuple[datetime, datetime]] = {}  # once extended: when that was, and until when
         self.warned: dict[str, datetime] = {}
         self.lease_over: dict[str, datetime] = {}
         self.told_to_go: dict[str, datetime] = {}
-        self.kept: dict[str, str] = {}  # node -> the group that it is held for
-        self.placed: set[str] = set()
+        self.rules = Rules(self)
 
     def check(self) -> None:
-        with self.world.monitor.transaction(), self.world.monitor.cursor(row_factory=dict_row) as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        with self.world.monitor.transaction():
+            self.world.monitor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor = Look(self.world.monitor, self.asked)
             rows = {row["id"]: row for row in cursor.execute("SELECT * FROM allocations").fetchall()}
-            self._timeline(cursor, rows)
+            events = self._timeline(cursor, rows)
             self._one_holder(cursor, rows)
             self._submits(cursor, rows)
             self._one_effect(cursor, rows)
@@ -70,17 +99,19 @@ class Watch:
             self._keys(cursor, rows)
             self._wanted_stopped(cursor, rows)
             self._counts(cursor)
-            self._quotas(cursor)
             self._giving_way(cursor, rows)
-            self._no_backfill_on_what_is_kept(cursor, rows)
+            self.rules.check(rows, events)
         self._machines(rows)
 
-    def _timeline(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
-        """I8: only legal transitions, no gap."""
-        for event in cursor.execute("SELECT * FROM events ORDER BY project_id, seq").fetchall():
+    def _timeline(self, cursor: Look, rows: dict[str, Row]) -> list[Row]:
+        """I8: only legal transitions, no gap. Returns what is new."""
+        query = (
+            "SELECT e.* FROM events e LEFT JOIN unnest(%s::text[], %s::bigint[]) AS seen (project_id, seq)"
+            " ON seen.project_id = e.project_id WHERE e.seq > coalesce(seen.seq, 0) ORDER BY e.project_id, e.seq"
+        )
+        new = cursor.execute(query, [list(self.seen), list(self.seen.values())]).fetchall()
+        for event in new:
             project, seq = event["project_id"], event["seq"]
-            if seq <= self.seen.get(project, 0):
-                continue
             expect(
                 seq == self.seen.get(project, 0) + 1, f"I8: event {seq} of {project} follows {self.seen.get(project)}"
             )
@@ -97,6 +128,7 @@ class Watch:
                 self.state.get(id) == row["state"],
                 f"I8: {id} is {row['state']}, its timeline says {self.state.get(id)}",
             )
+        return new
 
     def _transition(self, id: str, was: str | None, state: str) -> None:
         expect(self.state.get(id) == was, f"I8: {id} went from {was} to {state}, but was {self.state.get(id)}")
@@ -114,15 +146,17 @@ class Watch:
     def _costs(self, event: Row) -> None:
         """What the ledger must say, told from the timeline alone."""
         id, data, at = event["object_id"], event["data"], event["at"]
+        self.project[id] = event["project_id"]
         before, after = data["was"] in COSTING, data["state"] in COSTING
         if after and not before:
             self.costing[id] = max(at, self.stopped.get(id, at))
         elif before and not after:
             begun = self.costing.pop(id)
             self.stopped[id] = max(begun, datetime.fromisoformat(data["since"]) if "since" in data else at)
+            self.spans[id].append((begun, self.stopped[id]))
             self.cost[id] = self.cost.get(id, timedelta()) + self.stopped[id] - begun
 
-    def _leased(self, cursor: psycopg.Cursor[Row], event: Row, row: Row) -> None:
+    def _leased(self, cursor: Look, event: Row, row: Row) -> None:
         """Nothing ends early, unwarned, or without its grace; what is extended begins anew."""
         id, at = row["id"], event["at"]
         if event["type"] == "lease.extended":
@@ -164,7 +198,7 @@ class Watch:
             told = self.told_to_go.pop(id, None)
             expect(told is not None and at - told >= GRACE, f"preemption: {id} was released at {at}, told at {told}")
 
-    def _giving_way(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _giving_way(self, cursor: Look, rows: dict[str, Row]) -> None:
         """Never more than needed: one slot for each machine that waits. Nobody gives way to who would give way."""
         asked: dict[str, list[str]] = defaultdict(list)
         for row in cursor.execute("SELECT allocation_id, wanted_by FROM preemptions").fetchall():
@@ -174,17 +208,7 @@ class Watch:
             expect(not any(row["preemptible"] for row in members), f"preemption: {ids} give way to preemptible {group}")
             expect(len(ids) <= len(members), f"preemption: {ids} give way to {len(members)} machines")
 
-    def _no_backfill_on_what_is_kept(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
-        """What is kept for the first in line goes to nobody else."""
-        now = {row["node_id"]: row["group_id"] for row in cursor.execute("SELECT * FROM holds").fetchall()}
-        placed = {id for id, row in rows.items() if row["node_id"] is not None}
-        for id in placed - self.placed:
-            holder = now.get(rows[id]["node_id"])
-            if holder is not None and holder == self.kept.get(rows[id]["node_id"]):
-                expect(rows[id]["group_id"] == holder, f"queue: {id} was placed on a node that is kept for {holder}")
-        self.kept, self.placed = now, placed
-
-    def _wanted_stopped(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _wanted_stopped(self, cursor: Look, rows: dict[str, Row]) -> None:
         """A machine is meant to be down exactly while it is stopped."""
         statement = "SELECT id, node_id, (body->>'stopped')::bool AS stopped FROM specs WHERE body IS NOT NULL"
         for spec in cursor.execute(statement).fetchall():
@@ -195,7 +219,7 @@ class Watch:
                     f"lease: {row['id']} is {row['state']}, its spec says stopped: {spec['stopped']}",
                 )
 
-    def _one_holder(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _one_holder(self, cursor: Look, rows: dict[str, Row]) -> None:
         """I1, I15: a GPU works for one allocation, which holds its slot; nothing of the last one is left on it."""
         held: dict[str, list[str]] = defaultdict(list)
         for claim in cursor.execute(
@@ -222,28 +246,31 @@ class Watch:
             for gpu, ids in working.items():
                 expect(len(ids) == 1, f"I1: {gpu} works for {ids}")
 
-    def _submits(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _submits(self, cursor: Look, rows: dict[str, Row]) -> None:
         """I2: an acknowledged submit is never lost."""
         for client in self.world.clients:
             for id in client.known:
                 expect(id in rows, f"I2: {id} was acknowledged to {client.name} and is gone")
 
-    def _one_effect(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _one_effect(self, cursor: Look, rows: dict[str, Row]) -> None:
         """I7: one idempotency key, one effect. Names carry the key that asked for them."""
         names = [row["name"] for row in rows.values()]
         expect(len(names) == len(set(names)), f"I7: made twice: {sorted(n for n in names if names.count(n) > 1)}")
 
-    def _audited(self, cursor: psycopg.Cursor[Row]) -> None:
-        """I13: one audit entry per mutation; every mutation here has a key."""
+    def _audited(self, cursor: Look) -> None:
+        """I13: one audit entry per mutation; every mutation here has a key, but the login and what nobody asked for."""
         row = cursor.execute(
-            "SELECT (SELECT count(*) FROM audit WHERE object_kind IN ('allocation', 'ssh_key')"
-            " AND actor <> 'system') AS audit,"
+            "SELECT (SELECT count(*) FROM audit WHERE actor <> 'system' AND action <> 'session.login') AS audit,"
+            " (SELECT count(*) FROM audit WHERE actor = 'system' AND action = 'allocation.release') AS ended,"
+            " (SELECT count(*) FROM events WHERE type IN ('drain.released', 'queue.expired', 'preemption.released',"
+            " 'lease.released')) AS told,"
             " (SELECT count(*) FROM idempotency_keys) AS keys"
         ).fetchone()
         assert row is not None
+        expect(row["ended"] == row["told"], f"I13: {row['told']} were ended by nobody, {row['ended']} audit entries")
         expect(row["audit"] == row["keys"], f"I13: {row['keys']} mutations, {row['audit']} audit entries")
 
-    def _usage(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _usage(self, cursor: Look, rows: dict[str, Row]) -> None:
         """I6: open exactly while it costs, and never two at once."""
         ended: dict[str, Any] = {}
         running = set()
@@ -294,7 +321,7 @@ class Watch:
                 )
                 ends[gpu] = end
 
-    def _lost_stop_when_last_heard(self, cursor: psycopg.Cursor[Row], ledger: list[Row], rows: dict[str, Row]) -> None:
+    def _lost_stop_when_last_heard(self, cursor: Look, ledger: list[Row], rows: dict[str, Row]) -> None:
         """I6: what the machine of a silent node may have done since is not charged."""
         statement = "SELECT id, last_seen_at FROM nodes WHERE state = 'lost'"
         heard = {node["id"]: node["last_seen_at"] for node in cursor.execute(statement).fetchall()}
@@ -307,7 +334,7 @@ class Watch:
                     interval["ended_at"] <= latest, f"I6: {id} is counted until {interval['ended_at']}, not {latest}"
                 )
 
-    def _no_going_back(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _no_going_back(self, cursor: Look, rows: dict[str, Row]) -> None:
         """I9: generations only grow, and a tombstone is for ever."""
         for spec in cursor.execute(
             "SELECT node_id, id, incarnation, generation, body IS NULL AS dead FROM specs"
@@ -323,7 +350,7 @@ class Watch:
             )
             self.observed[id] = row["observed"]
 
-    def _keys(self, cursor: psycopg.Cursor[Row], rows: dict[str, Row]) -> None:
+    def _keys(self, cursor: Look, rows: dict[str, Row]) -> None:
         """I5: a key that its owner does not have is wanted nowhere, and no failure would bring it back."""
         owned: dict[str, set[str]] = defaultdict(set)
         for key in cursor.execute("SELECT user_id, fingerprint FROM ssh_keys").fetchall():
@@ -335,7 +362,7 @@ class Watch:
                     f"I5: {spec['id']} lets {key['fingerprint']} in, which its owner does not have",
                 )
 
-    def _counts(self, cursor: psycopg.Cursor[Row]) -> None:
+    def _counts(self, cursor: Look) -> None:
         """What placement chooses nodes by is what there is: free slots, counted from the slots themselves."""
         nodes = {row["id"]: row for row in cursor.execute("SELECT * FROM nodes").fetchall()}
         held = {
@@ -373,11 +400,6 @@ class Watch:
             }
             said = {name: row[name] for name in truth}
             expect(said == truth, f"of {model} on {node_id} is counted {said}, there is {truth}")
-
-    def _quotas(self, cursor: psycopg.Cursor[Row]) -> None:
-        """I12: nobody has more than their quota."""
-        for row in cursor.execute(GPU_QUOTAS).fetchall():
-            expect(row["used"] <= row["most"], f"I12: {row['owner_id']} has {row['used']} GPUs of {row['most']}")
 
     def _machines(self, rows: dict[str, Row]) -> None:
         """I3, I9: what is reaped has left nothing, and a machine is interrupted once for each time it was asked for."""
@@ -421,8 +443,16 @@ def settled(world: World) -> None:
     expect(not poisoned, f"I16: {poisoned} failed and are not back on their last good generation")
     stuck = [op for op in running if op["allocation_id"] not in queued]
     expect(not stuck, f"I16: operations never end: {stuck}")
-    room = {row["owner_id"]: row["most"] - row["used"] for row in quotas}
-    _nobody_waits_in_vain([rows[id] for id in sorted(queued)], room, slots)
+    if world.limits.operated:
+        groups: dict[str, list[Row]] = defaultdict(list)
+        for id in queued:
+            groups[rows[id]["group_id"]].append(rows[id])
+        vain = world.watch.rules.waits_in_vain(groups)
+        expect(not vain, f"I16: {sorted(vain)} wait, and there is room")
+        world.watch.rules.settled(rows)
+    else:
+        room = {row["owner_id"]: row["most"] - row["used"] for row in quotas}
+        _nobody_waits_in_vain([rows[id] for id in sorted(queued)], room, slots)
     specs = {spec["id"]: spec["body"] for spec in bodies}
     _hosts_equal_store(world, rows, specs)
     if world.restored == 0:  # what was told to a forgotten store is not told again

@@ -9,31 +9,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from .operated_mutants import OPERATED
+from .planted import CONTROL, NODE, Mutant
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"
 SEARCHED = 60
 
 
-@dataclass(frozen=True)
-class Mutant:
-    name: str
-    file: str
-    old: str
-    new: str
-    seed: int | None
-
-
-CONTROL, NODE = "gpuaas/control/", "gpuaas/node/"
-
 MUTANTS = (
+    *OPERATED,
     Mutant(
         "a slot that is being scrubbed looks free",
         CONTROL + "store/slots.py",
-        "WHERE c.slot_id = s.id AND c.state <> 'freed')",
-        "WHERE c.slot_id = s.id AND c.state = 'held')",
+        "LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'",
+        "LEFT JOIN claims c ON c.slot_id = s.id AND c.state = 'held'",
         6,
     ),
     Mutant(
@@ -116,15 +108,15 @@ MUTANTS = (
     Mutant(
         "a machine that is back is charged for its absence",
         CONTROL + "store/usage.py",
-        "greatest(:now, (SELECT u.ended_at",
-        "least(:now, (SELECT u.ended_at",
+        "greatest(%(now)s, (SELECT u.ended_at",
+        "least(%(now)s, (SELECT u.ended_at",
         4,
     ),
     Mutant(
         "usage is rounded to seconds",
         CONTROL + "store/usage.py",
-        ".values(ended_at=func.greatest(t.usage.c.started_at, at))",
-        '.values(ended_at=func.greatest(t.usage.c.started_at, func.date_trunc("second", at)))',
+        "SET ended_at = greatest(started_at, %(at)s)",
+        "SET ended_at = greatest(started_at, date_trunc('second', %(at)s::timestamptz))",
         7,
     ),
     Mutant(
@@ -314,8 +306,8 @@ MUTANTS = (
     Mutant(
         "a preemptible request makes others give way",
         CONTROL + "operations/waiting.py",
-        "if blocked_by_quota or ticket.preemptible:",
-        "if blocked_by_quota:",
+        "if _blocked_by_quota(found) or ticket.preemptible:",
+        "if _blocked_by_quota(found):",
         5,
     ),
     Mutant(

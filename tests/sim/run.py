@@ -32,6 +32,7 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
     limits.measured = measured
     limits.leased = seed % 4 == 3
     limits.contended = seed % 8 == 5
+    limits.operated = seed % 8 in (1, 2, 7)
     if limits.contended:
         limits.steps = 300
     chosen = faults.swarm(rng)

@@ -120,7 +120,7 @@ class SimConnection(psycopg.Connection[Any]):
             return stop.value
 
     def _until_ready(self, poller: Any) -> None:
-        while not poller.poll(1):
+        while not poller.poll(3):
             task = self.tasks.current
             if task is not None and not task.dying and self._waits_for_lock():
                 self.tasks.block(task, lambda: not poller.poll(0) and self._still_waits(poller))

@@ -19,7 +19,7 @@ import databases
 from gpuaas.control.link import session as link
 from gpuaas.control.store import events
 from gpuaas.control.store.idempotency import Answer
-from gpuaas.control.sweeps import leases, lost_nodes, preemptions, queue
+from gpuaas.control.sweeps import budgets, drains, leases, lost_nodes, preemptions, queue
 from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.ids import Ids
@@ -27,9 +27,10 @@ from gpuaas.node.host.faults import Crash
 from gpuaas.node.sampling import samples
 from gpuaas.wire.node import Challenge, Fenced, Heartbeat, Hello, from_agent, from_server
 
-from .actors import Agent, Client, Pool, Request, Server, carry_out
+from .actors import Agent, Client, Pool, Request, Server, carry_out, log_in
 from .base import Base
 from .network import Connection
+from .operators import Lead, Operator
 from .tasks import Tasks
 
 Action = tuple[int, str, Callable[[], None]]
@@ -43,6 +44,11 @@ class Violation(AssertionError):
     """An invariant does not hold."""
 
 
+def expect(holds: bool, message: str) -> None:
+    if not holds:
+        raise Violation(message)
+
+
 @dataclass
 class Limits:
     steps: int = 150
@@ -51,6 +57,7 @@ class Limits:
     lost_wakes: float = 0.1
     leased: bool = False  # clients ask for leases, and half hours pass
     contended: bool = False  # clients want more than there is, and some of them give way
+    operated: bool = False  # somebody drains, pools, locks out, changes quotas and prices; people log in
     measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
@@ -86,10 +93,20 @@ class World:
                 random.Random(seed * 100 + n),
                 leased=limits.leased,
                 contended=limits.contended,
+                operated=limits.operated,
             )
             for n, (caller, project) in enumerate(base.callers)
         ]
+        if limits.operated:
+            for client in self.clients:
+                client.weight = 6  # there must be a line for it to be in order
+            self.clients += [
+                (Lead if project else Operator)(f"o{n}", caller, project, random.Random(seed * 100 + 50 + n))
+                for n, (caller, project) in enumerate(base.operators)
+            ]
         self.attach(url)
+        if limits.operated:
+            self.monitor.execute("UPDATE quotas SET most = 5 WHERE owner_id <> org_id")
         for agent in self.agents:
             agent.start()
 
@@ -154,11 +171,16 @@ class World:
                 self.converge(agent, id)
             self._talk(agent)
         self.sweep(self.servers[0], lost_nodes.sweep)
+        if self.limits.operated:
+            self.watch.check()
         self.sweep(self.servers[1], queue.sweep)
         if self.limits.leased:
             self.sweep(self.servers[0], leases.sweep)
         if self.limits.contended:
             self.sweep(self.servers[1], preemptions.sweep)
+        if self.limits.operated:
+            self.sweep(self.servers[0], drains.sweep)
+            self.sweep(self.servers[1], budgets.sweep)
         for client in self.clients:
             if client.request is not None and not client.in_flight:
                 self.ask(client, self.servers[0])
@@ -232,6 +254,10 @@ class World:
         for server in alive:
             work = self.rng.choice((lost_nodes.sweep, queue.sweep))
             can.append((1, f"{server.name} sweeps", partial(self.sweep, server, work)))
+        for server in alive if self.limits.operated else ():
+            work = self.rng.choice((queue.sweep, drains.sweep, budgets.sweep))
+            name = work.__module__.rpartition(".")[2]
+            can.append((2, f"{server.name} looks at {name}", partial(self.sweep, server, work)))
         for server in alive if self.limits.leased else ():
             can.append((2, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
         for server in alive if self.limits.contended else ():
@@ -241,7 +267,7 @@ class World:
             can.append((1, "a clock jumps", self.jump))
         for client in self.clients:
             if not client.in_flight and alive:
-                can.append((2, f"{client.name} asks", partial(self.ask, client, self.rng.choice(alive))))
+                can.append((client.weight, f"{client.name} asks", partial(self.ask, client, self.rng.choice(alive))))
         can.append((2, "time passes", self.tick))
         return can
 
@@ -401,10 +427,15 @@ class World:
         self.tasks.run(server.name, f"{server.name}:push:{connection.agent}", work, finish)
 
     def sweep(self, server: Server, work: Callable[[Any], int]) -> None:
-        self.tasks.run(server.name, f"{server.name}:sweep", partial(work, server.store), self._swept)
+        ended: list[Any] = []
+        line = self.watch.rules.line() if self.limits.operated and work is queue.sweep else None
+        self.tasks.run(server.name, f"{server.name}:sweep", partial(work, server.store), partial(self._swept, ended))
+        if line is not None and ended and not isinstance(ended[0], BaseException):
+            self.watch.rules.in_order(line)  # nobody came in between, so that it can be told who should have been next
 
-    def _swept(self, result: Any) -> None:
+    def _swept(self, ended: list[Any], result: Any) -> None:
         self.dirty = True
+        ended.append(result)
         if isinstance(result, BaseException) and not isinstance(result, EXPECTED):
             raise result
 
@@ -417,16 +448,36 @@ class World:
     # clients
 
     def ask(self, client: Client, server: Server) -> None:
+        client.in_flight, client.at = True, server.name
+        if client.operated and client.secret is None:
+            work = partial(server.store.transact, log_in, client.caller)
+            self.tasks.run(
+                server.name, f"{server.name}:login:{client.name}", work, partial(self._logged_in, client, self.restored)
+            )
+            return
         request = client.request = client.request or client.next_request()
         request.sent += 1
-        client.in_flight, client.at = True, server.name
-        work = partial(server.store.transact, carry_out, client.caller, client.project, request)
-        finish = partial(self._answered, client, request, self.restored)
+        work = partial(server.store.transact, carry_out, client.caller, client.project, request, client.secret)
+        locked_out = self.watch.rules.disabled.get(client.caller.user_id)
+        finish = partial(self._answered, client, request, self.restored, locked_out)
         self.tasks.run(server.name, f"{server.name}:{request.verb}:{request.key}", work, finish)
 
-    def _answered(self, client: Client, request: Request, restored: int, result: Any) -> None:
+    def _logged_in(self, client: Client, restored: int, result: Any) -> None:
         client.in_flight = False
         self.dirty = True
+        if isinstance(result, str) and restored == self.restored:
+            client.secret = result
+        elif isinstance(result, BaseException) and not isinstance(result, EXPECTED):
+            raise result
+
+    def _answered(self, client: Client, request: Request, restored: int, locked_out: str | None, result: Any) -> None:
+        client.in_flight = False
+        self.dirty = True
+        if isinstance(result, Answer) and locked_out is not None:
+            self.watch.rules.still_out(client.caller.user_id, locked_out, request.verb)
+        if isinstance(result, Problem) and result.status == 401:
+            client.secret = None
+            return
         if restored != self.restored or self.rng.random() < self.limits.lost_answers:
             return  # never reached the client; it will ask again with the same key
         if isinstance(result, Problem):

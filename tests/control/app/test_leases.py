@@ -93,6 +93,8 @@ def test_it_is_told_twice_then_stopped_then_released(world: Leased) -> None:
         ("lease.released", 510.0),
     ]
     assert world.state(id) == "released"
+    (entry,) = world.cluster.sql("SELECT * FROM audit WHERE action = 'allocation.release'")
+    assert (entry.actor, entry.object_id, entry.data["reason"]) == ("system", id, "its lease is over")
     _, lines = world.cluster.store.transact(
         usage.of_project, world.cluster.caller, "lab", NOON, NOON + timedelta(days=1)
     )

@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from control.cluster import Cluster
@@ -14,6 +15,8 @@ from gpuaas.control.store.transaction import Tx
 from gpuaas.control.sweeps import drains
 from gpuaas.kit.clock import SystemClock
 from gpuaas.kit.errors import Problem
+from gpuaas.kit.ids import Ids
+from gpuaas.wire.node import Holding
 
 
 class Later(SystemClock):
@@ -112,3 +115,15 @@ def test_a_node_becomes_a_tenants_own_only_when_nobody_else_is_on_it(cluster: Cl
         cluster.launch("more")
     ask(cluster, slots.set_pool, None)
     cluster.launch("more")
+
+
+def test_a_node_with_machines_that_nobody_knows_does_not_become_a_tenants_own(cluster: Cluster) -> None:
+    """I21, with a database that was restored: whose machine that is, nobody can say."""
+    agent = cluster.agent(gpus=2)
+    unknown = Holding(Ids().new("al"), 1, 3, 0, [cluster.slots(agent)[0].id], seat=0)
+    agent.report(unknown=[unknown])
+    with pytest.raises(Problem, match=f"does not know: {unknown.id}"):
+        ask(cluster, slots.set_pool, "home")
+    ask(cluster, slots.set_pool, None)
+    agent.report(unknown=[msgspec.structs.replace(unknown, generation=4, gone=True)])
+    ask(cluster, slots.set_pool, "home")

@@ -10,10 +10,16 @@ import pytest
 from control.cluster import Cluster
 from control.fleet import Agent
 from gpuaas.control.app import nodes as fleet
-from gpuaas.control.app import slots
+from gpuaas.control.app import slots as under_hand
 from gpuaas.control.app.allocations import plan
+from gpuaas.control.app.offers import usable_offer
 from gpuaas.control.http import views
+from gpuaas.control.operations import launch
+from gpuaas.control.operations.placing import NEAREST_FIRST
+from gpuaas.control.placement.plan import plan as planned
+from gpuaas.control.store import capacity, slots
 from gpuaas.control.store.transaction import Store, connect
+from gpuaas.control.sweeps import queue
 from gpuaas.kit.errors import Problem
 from gpuaas.wire.node import Inventory, SlotProposal
 
@@ -83,7 +89,7 @@ def test_a_whole_pair_is_worth_more_than_a_full_node(cluster: Cluster) -> None:
     torn, whole = cluster.agent("a", gpus=4), cluster.agent("b", gpus=4)
     torn.report(inventory=linked(torn, 2))
     for slot in ("gpu-0", "gpu-2"):
-        cluster.store.transact(slots.quarantine, cluster.caller, "a", slot, "a look")
+        cluster.store.transact(under_hand.quarantine, cluster.caller, "a", slot, "a look")
     whole.report(inventory=linked(whole, 2))
     assert counts(cluster) == [("a", True, 4, 2, 2, 2, 1), ("b", True, 4, 4, 4, 4, 2)]
     seat = cluster.store.transact(plan, cluster.caller, "h100-2", None, 1).seats[0]
@@ -155,3 +161,33 @@ def test_what_the_counts_cannot_see_is_still_found(cluster: Cluster) -> None:
     assert node_of(cluster, cluster.launch("m")) == big.node_id
     found = cluster.store.transact(plan, cluster.caller, "h100-1", None, 1)
     assert found.fits
+
+
+def test_a_node_that_was_drained_or_kept_just_before_it_was_locked_is_not_used(cluster: Cluster) -> None:
+    """The counts are of the moment before the lock: whoever had it then may have closed the node."""
+    cluster.agent("a", gpus=2)
+    offer = cluster.store.transact(usable_offer, "h100-1")
+    wanted = launch.wanted(offer, cluster.project.org_id, 1)
+    counted = cluster.store.transact(capacity.lock_best, wanted, NEAREST_FIRST[-1], [])
+    assert counted is not None
+    assert planned([cluster.store.transact(slots.filled, counted)], wanted).fits
+    cluster.store.transact(under_hand.drain, cluster.caller, "a", None, "new fans", None)
+    drained = cluster.store.transact(slots.filled, counted)
+    assert {reason.code for reason in planned([drained], wanted).reasons} == {"node_drained"}
+    cluster.store.transact(under_hand.undrain, cluster.caller, "a", None)
+    cluster.launch("one")
+    cluster.launch("large", offer="h100-2", wait=True)
+    queue.sweep(cluster.store)
+    kept = cluster.store.transact(slots.filled, counted)
+    assert {reason.code for reason in planned([kept], wanted).reasons} == {"node_held"}
+
+
+def test_who_locks_all_that_is_usable_locks_what_is_kept_for_them(cluster: Cluster) -> None:
+    kept = cluster.agent("a", gpus=2)
+    cluster.launch("one")
+    large = cluster.allocation(cluster.launch("large", offer="h100-2", wait=True))
+    queue.sweep(cluster.store)
+    wanted = launch.wanted(cluster.store.transact(usable_offer, "h100-2"), large.org_id, 1)
+    assert cluster.store.transact(capacity.lock_usable, wanted) == []
+    first = replace(wanted, group_id=large.group_id)
+    assert cluster.store.transact(capacity.lock_usable, first) == [kept.node_id]

@@ -67,6 +67,19 @@ def test_small_ones_never_pass_a_large_one_for_ever(cluster: Cluster) -> None:
     assert all(row.open for row in cluster.sql("SELECT open FROM capacity"))
 
 
+def test_who_is_first_now_gets_what_was_kept_for_who_was_first_before(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=2)
+    cluster.launch("busy")
+    large = cluster.launch("large", offer="h100-2", wait=True)
+    assert queue.sweep(cluster.store) == 0
+    assert names(cluster) == [(1, "large", True)]
+    urgent = cluster.launch("urgent", wait=True, priority=9)
+    later = cluster.launch("later", wait=True, priority=1)
+    assert queue.sweep(cluster.store) == 1
+    assert states(cluster, urgent, large, later) == ["provisioning", "queued", "queued"]
+    assert names(cluster) == [(1, "large", True), (2, "later", False)]
+
+
 def test_who_waits_for_a_quota_holds_nobody_up(cluster: Cluster) -> None:
     cluster.agent("a", gpus=2)
     cluster.launch("first")

@@ -63,6 +63,12 @@ def set_pool(tx: Tx, caller: Caller, name: str, org_name: str | None) -> Shown:
             f"{len(others)} other organisations have machines on {node.name}.",
             f"Drain it first, and wait until they are gone: `gpuaas node drain {node.name}`.",
         )
+    if org and (unknown := nodes.strangers(tx, node.id)):
+        raise conflict(
+            "node_in_use",
+            f"There are machines on {node.name} that this control plane does not know: {', '.join(unknown)}.",
+            "Nobody knows whose they are. Look at them on the node first, and take them down there.",
+        )
     nodes.set_org(tx, node.id, org.id if org else None)
     _record(tx, "pool", node, None, org=org.id if org else None)
     return show_node(tx, caller, node.id)

@@ -82,7 +82,10 @@ def _over(tx: Tx, allocation: Allocation, lease: Lease) -> int:
     """The grace is counted from the end of the lease, whatever else happened to the machine since."""
     if may_be_released(lease, tx.now):
         _emit(tx, "lease.released", allocation)
-        release.start(tx, allocation)
+        operation = release.start(tx, allocation)
+        about = {"org_id": allocation.org_id, "project_id": allocation.project_id, "kind": "allocation"}
+        said = {"name": allocation.name, "reason": "its lease is over", "was": allocation.state}
+        tx.audit("allocation.release", **about, id=allocation.id, **said, operation=operation.id)
         return 1
     if allocation.state == "active":  # it had failed, or was unreachable, when its time came
         stop.start(tx, allocation)

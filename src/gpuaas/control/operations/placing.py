@@ -5,7 +5,7 @@ left that somebody works on, it waits for them in line. Several machines, and wh
 enough GPUs and too little memory), are planned over everything; the nodes are locked in order and looked at again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gpuaas.control.placement.plan import plan
 from gpuaas.control.store import capacity, slots
@@ -45,7 +45,7 @@ def _unlocked(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | N
         take_back = tx.attempt()
         node = capacity.lock_best(tx, wanted, near, tried)
         if node is not None:
-            found = _planned(tx, replace(node, slots=tuple(slots.on_nodes(tx, [node.id])[node.id])), wanted)
+            found = _planned(tx, slots.filled(tx, node), wanted)
             if found.fits:
                 return found
             tried.append(node.id)
@@ -84,9 +84,10 @@ def _everywhere(tx: Tx, wanted: Wanted) -> Found:
     if again.fits:
         return Found(again, tuple(nodes))
     take_back()
-    capacity.lock_usable(tx, wanted)  # somebody was faster; from here on nobody is
+    locked = set(capacity.lock_usable(tx, wanted))  # somebody was faster; from here on nobody is
     nodes = slots.snapshot(tx)
-    return Found(plan(nodes, wanted), tuple(nodes))
+    last = plan([node for node in nodes if node.id in locked], wanted)
+    return Found(last, tuple(nodes)) if last.fits else Found(Plan((), plan(nodes, wanted).reasons or last.reasons))
 
 
 def _planned(tx: Tx, node: NodeView, wanted: Wanted) -> Found:

@@ -45,11 +45,12 @@ def place(tx: Tx, ticket: Ticket, first: bool, grace: timedelta) -> tuple[int, b
     offer = offers.offer(tx, ticket.offer_id)
     assert offer is not None
     found = launch.place(tx, group, offer)
+    if first and not found.fits and not _blocked_by_quota(found) and queue.let_others_go(tx, ticket):
+        found = launch.place(tx, group, offer)  # a node was kept for who was first before
     if found.fits:
         _leave(tx, ticket)
         return len(group), False
-    blocked_by_quota = any(reason.code.endswith("quota_exceeded") for reason in found.reasons)
-    if blocked_by_quota or ticket.preemptible:
+    if _blocked_by_quota(found) or ticket.preemptible:
         queue.let_go(tx, ticket.group_id)
         preempt.call_off(tx, preemptions.of(tx, ticket.group_id))
     else:
@@ -57,7 +58,11 @@ def place(tx: Tx, ticket: Ticket, first: bool, grace: timedelta) -> tuple[int, b
     said = _giving_way(tx, ticket)
     queue.tell_why(tx, ticket.group_id, (*said, *found.reasons))
     _say(tx, group, said)
-    return 0, not blocked_by_quota
+    return 0, not _blocked_by_quota(found)
+
+
+def _blocked_by_quota(found: Plan) -> bool:
+    return any(reason.code.endswith("quota_exceeded") for reason in found.reasons)
 
 
 def _leave(tx: Tx, ticket: Ticket) -> None:

@@ -39,7 +39,8 @@ _LOCK = "SELECT id FROM nodes WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR NO
 _LOCK_USABLE = """
     SELECT n.id FROM nodes n WHERE n.id IN (
         SELECT node_id FROM capacity
-        WHERE open AND free_slots > 0 AND gpu_model = %(gpu_model)s AND pool IN (%(org_id)s, '')
+        WHERE free_slots > 0 AND gpu_model = %(gpu_model)s AND pool IN (%(org_id)s, '')
+            AND (open OR node_id IN (SELECT node_id FROM holds WHERE group_id = %(group_id)s))
     ) ORDER BY n.id FOR NO KEY UPDATE
 """
 _TAKEN = """
@@ -129,9 +130,10 @@ def lock(tx: Tx, node_ids: Sequence[str]) -> None:
     tx.run(_LOCK, {"ids": list(node_ids)})
 
 
-def lock_usable(tx: Tx, wanted: Wanted) -> None:
-    """Every node on which any of it could be placed."""
-    tx.run(_LOCK_USABLE, {"gpu_model": wanted.gpu_model, "org_id": wanted.org_id})
+def lock_usable(tx: Tx, wanted: Wanted) -> list[str]:
+    """Every node on which any of it could be placed, also those that are kept for it. Nothing else is locked."""
+    values = {"gpu_model": wanted.gpu_model, "org_id": wanted.org_id, "group_id": wanted.group_id}
+    return [row[0] for row in tx.run(_LOCK_USABLE, values)]
 
 
 def _values(wanted: Wanted, near: Near, tried: Sequence[str]) -> dict[str, object]:

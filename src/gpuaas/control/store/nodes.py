@@ -148,6 +148,11 @@ def add_stranger(tx: Tx, node_id: str, seat: int, holder: str) -> None:
     tx.conn.execute(upsert(t.strangers).values(row).on_conflict_do_nothing())
 
 
+def strangers(tx: Tx, node_id: str) -> list[str]:
+    """What the node holds and this store does not know."""
+    return list(tx.conn.execute(select(t.strangers.c.holder).where(t.strangers.c.node_id == node_id)).scalars())
+
+
 def forget_stranger(tx: Tx, node_id: str, holder: str) -> None:
     mine = (t.strangers.c.node_id == node_id) & (t.strangers.c.holder == holder)
     tx.conn.execute(delete(t.strangers).where(mine))

@@ -26,6 +26,11 @@ _HOLD = """
     INSERT INTO holds (node_id, group_id) SELECT id, %(group_id)s FROM unnest(%(nodes)s::text[]) AS id
     ON CONFLICT (node_id) DO NOTHING
 """
+_KEPT_FOR_OTHERS = """
+    SELECT DISTINCT group_id FROM holds JOIN queue USING (group_id)
+    WHERE gpu_model = %(gpu_model)s AND group_id <> %(id)s
+        AND NOT EXISTS (SELECT FROM preemptions p WHERE p.wanted_by = group_id) ORDER BY group_id
+"""
 
 
 def insert(tx: Tx, ticket: Ticket) -> None:
@@ -77,6 +82,15 @@ def hold(tx: Tx, group_id: str, node_ids: Sequence[str]) -> None:
     tx.run(_HOLD, {"group_id": group_id, "nodes": sorted(node_ids)})
     for node_id in node_ids:
         capacity.changed(tx, node_id)
+
+
+def let_others_go(tx: Tx, ticket: Ticket) -> bool:
+    """It is first for this GPU model now: what was kept for others in this line no longer is, unless somebody gives way
+    to them. False: nothing was."""
+    found = [row[0] for row in tx.run(_KEPT_FOR_OTHERS, {"id": ticket.group_id, "gpu_model": ticket.gpu_model})]
+    for group_id in found:
+        let_go(tx, group_id)
+    return bool(found)
 
 
 def let_go(tx: Tx, group_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import delete, exists, insert, select, update
@@ -147,12 +148,27 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
         c.id IS NOT NULL, EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card,
-        coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false)
+        coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) {more}
     FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
         LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
     WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
-_ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))
+_ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w, more="") for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))
+_LOCKED_VIEWS = _VIEWS.format(
+    which="AND s.node_id = %(id)s",
+    more=""", EXISTS (SELECT FROM drains d WHERE d.target_id = s.node_id),
+        (SELECT h.group_id FROM holds h WHERE h.node_id = s.node_id)""",
+)
+
+
+def filled(tx: Tx, node: NodeView) -> NodeView:
+    """A node that was just locked, with its slots. Whoever had the lock in the moment between the look at the counts
+    and the lock may have drained it, or keeps it for somebody."""
+    found = []
+    for id, node_id, model, count, gpus, *rest, drained, held in tx.run(_LOCKED_VIEWS, {"id": node.id}):
+        found.append(SlotView(id, node_id, model, count, tuple(gpus), *rest))
+        node = replace(node, drained=drained, held=held)
+    return replace(node, slots=tuple(found))
 
 
 def on_nodes(tx: Tx, node_ids: list[str] | None) -> dict[str, list[SlotView]]:

@@ -1,0 +1,83 @@
+"""Planted bugs in what operators and leads do: drains, pools, quotas, the line, people, money."""
+
+from .planted import CONTROL, Mutant
+
+OPERATED = (
+    Mutant(
+        "groups are placed on drained nodes",
+        CONTROL + "placement/filters.py",
+        "    being_drained,\n",
+        "",
+        10,
+    ),
+    Mutant(
+        "a quarantined slot is given out",
+        CONTROL + "placement/filters.py",
+        '    if slot.state == "quarantined":\n        return',
+        '    if slot.state == "quarantined":\n        return None\n        return',
+        9,
+    ),
+    Mutant(
+        "a drain does not wait for its deadline",
+        CONTROL + "store/drains.py",
+        "FROM drains WHERE deadline <= %(now)s",
+        "FROM drains WHERE deadline - interval '1 minute' <= %(now)s",
+        1,
+    ),
+    Mutant(
+        "who is on a drained node is not told",
+        CONTROL + "operations/drain.py",
+        "if item is not None and item.state in MUST_GO]",
+        'if item is not None and item.state == "failed"]',
+        1,
+    ),
+    Mutant(
+        "a node that is no longer drained stays closed",
+        CONTROL + "store/drains.py",
+        '    capacity.changed(tx, node_id)\n    tx.wake("placement")',
+        '    tx.wake("placement")',
+        1,
+    ),
+    Mutant(
+        "a node becomes a pool while others are on it",
+        CONTROL + "app/slots.py",
+        "    if org and others:\n",
+        "    if org and len(others) > 1:\n",
+        10,
+    ),
+    Mutant(
+        "two launches look at a quota at once",
+        CONTROL + "store/quotas.py",
+        "    FOR NO KEY UPDATE\n",
+        "",
+        7,
+    ),
+    Mutant(
+        "the quota of an organisation is not looked at",
+        CONTROL + "operations/quota.py",
+        '(("project", project_id), ("org", org_id))',
+        '(("project", project_id),)',
+        1,
+    ),
+    Mutant(
+        "who has waited is not held to any quota",
+        CONTROL + "operations/launch.py",
+        "    if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group)):",
+        "    if over := [] and [(first, True)]:",
+        1,
+    ),
+    Mutant(
+        "what is being made does not count against a quota",
+        CONTROL + "store/quotas.py",
+        "AND a.node_id IS NOT NULL AND a.reaped_at IS NULL",
+        "AND a.active_at IS NOT NULL AND a.reaped_at IS NULL",
+        1,
+    ),
+    Mutant(
+        "what waits for its quota keeps nodes from others",
+        CONTROL + "operations/waiting.py",
+        "    if _blocked_by_quota(found) or ticket.preemptible:",
+        "    if ticket.preemptible:",
+        1,
+    ),
+)

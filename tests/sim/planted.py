@@ -1,0 +1,14 @@
+"""A planted bug: one edit of one file, and a seed that notices."""
+
+from dataclasses import dataclass
+
+CONTROL, NODE, MODEL = "gpuaas/control/", "gpuaas/node/", "gpuaas/model/"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    file: str
+    old: str
+    new: str
+    seed: int | None
