@@ -54,8 +54,10 @@ _RECOUNT = """
         SELECT s.gpu_model, s.numa, coalesce(s.card, 'link group ' || s.link_group, s.id) AS link,
             (s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL)::int AS slots,
             CASE WHEN s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL
-                THEN cardinality(s.gpus) ELSE 0 END AS gpus
+                THEN cardinality(s.gpus) ELSE 0 END AS gpus,
+            coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) AS alone
         FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
+            LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
             LEFT JOIN drains d ON d.slot_id = s.id
         WHERE s.node_id = %(node_id)s AND s.state <> 'retired'
     ), free AS (
@@ -68,11 +70,7 @@ _RECOUNT = """
         n.state = 'ready' AND coalesce((n.inventory->>'ready')::boolean, false)
             AND NOT EXISTS (SELECT FROM drains d WHERE d.target_id = n.id)
             AND NOT EXISTS (SELECT FROM holds h WHERE h.node_id = n.id)
-            AND NOT EXISTS (
-                SELECT FROM slots s JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
-                    JOIN allocations a ON a.id = c.allocation_id JOIN offers o ON o.id = a.offer_id
-                WHERE s.node_id = n.id AND (a.realisation = 'baremetal' OR o.isolation = 'dedicated_node')
-            ),
+            AND NOT EXISTS (SELECT FROM there t WHERE t.alone),
         (SELECT count(*) FROM there), f.slots, f.gpus,
         (SELECT sum(t.gpus) FROM there t WHERE t.gpu_model = f.gpu_model GROUP BY t.numa ORDER BY 1 DESC LIMIT 1),
         (SELECT sum(t.gpus) FROM there t WHERE t.gpu_model = f.gpu_model GROUP BY t.link ORDER BY 1 DESC LIMIT 1)
