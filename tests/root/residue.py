@@ -35,7 +35,9 @@ def _look(config: LinuxConfig, body: AllocationBody, helper: int) -> Iterator[st
     for directory in ("allocations", "runtime", "namespaces", "networks"):
         yield from _files(paths.run / directory)
     for directory in ("allocations", "devices", "host-keys"):
-        yield from (file for file in _files(paths.state / directory) if "/blank-" not in file)
+        yield from (
+            file for file in _files(paths.state / directory) if not Path(file).name.startswith(("blank-", "spare-"))
+        )
     yield from (f"cgroup {name}" for name in cgroup.present(layout.detect(), config.prefix))
     yield from (f"link {name}" for name in links.named(config.interfaces))
     table = Table(config.prefix, config.interfaces, IPv4Network(config.pool), [])

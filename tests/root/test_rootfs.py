@@ -42,7 +42,7 @@ def rootfs(paths: Paths, small_images: Images, namespaces: Namespaces, limit: li
 
 def left(paths: Paths) -> list[str]:
     """What there still is of the machine, except what an agent clears away when it starts."""
-    kept = [path for path in paths.layers.iterdir() if not path.name.startswith(("blank-", ".writing-"))]
+    kept = [path for path in paths.layers.iterdir() if not path.name.startswith(("blank-", "spare-", ".writing-"))]
     return [str(path) for path in (*kept, paths.live(ID), paths.pin(ID)) if path.exists()]
 
 
@@ -251,6 +251,34 @@ def test_a_new_disk_takes_no_room(paths: Paths, small_images: Images, namespaces
     rootfs.ensure(ID, BODY)
     assert (paths.layer(ID) / "disk.ext4").stat().st_blocks * 512 < 4 * 1024 * 1024
     rootfs.remove(ID)
+
+
+def test_spare_disks_are_taken_once_and_made_while_nobody_waits(
+    paths: Paths, small_images: Images, namespaces: Namespaces, inside: Inside
+) -> None:
+    rootfs = Rootfs(paths, small_images, namespaces, limits.LIMITS["image"], SIZE_MIB)
+
+    def spares() -> list[int]:
+        return sorted(path.stat().st_ino for path in paths.layers.glob(f"{limits.SPARE}*.ext4"))
+
+    rootfs.ensure(ID, BODY)  # there is none yet
+    rootfs.remove(ID)
+    for _ in range(limits.SPARES + 2):
+        rootfs.rest()
+    made = spares()
+    assert len(made) == limits.SPARES
+    rootfs.ensure(ID, BODY)
+    taken = (paths.layer(ID) / "disk.ext4").stat().st_ino
+    assert sorted([*spares(), taken]) == made
+    assert inside(ID, "touch", f"{rootfs.path(ID)}/file", user=BASE).returncode == 0
+    rootfs.close(ID)
+    rootfs.ensure(ID, BODY)  # its own again, not another one
+    assert (paths.layer(ID) / "disk.ext4").stat().st_ino == taken
+    assert inside(ID, "test", "-e", f"{rootfs.path(ID)}/file").returncode == 0
+    rootfs.remove(ID)
+    rootfs.rest()
+    assert len(spares()) == limits.SPARES
+    assert left(paths) == []
 
 
 def test_a_hostile_layer_is_removed(rootfs: Rootfs, paths: Paths, inside: Inside, work: Path) -> None:

@@ -121,6 +121,11 @@ class Runner:
         if self.wanted():
             self._board.on_change()
 
+    def rest(self) -> None:
+        """While nothing is wanted."""
+        if not self.wanted():
+            self.host.rest()
+
     def conditions(self) -> list[Condition]:
         """The newest condition of every object, without the deletions that the server knows of."""
         with self._lock:

@@ -48,6 +48,7 @@ async def observe(runner: Runner) -> None:
     while True:
         try:
             await asyncio.to_thread(runner.observe)
+            await asyncio.to_thread(runner.rest)
         except Exception:  # the outer loop: a look that fails is repeated
             log.exception("could not look at the machines")
         await asyncio.sleep(LONGEST_WAIT_SECONDS)

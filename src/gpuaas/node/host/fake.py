@@ -276,6 +276,9 @@ class FakeHost(Faults):
             self.notices.append((id, text))
         return there
 
+    def rest(self) -> None:
+        pass  # nothing takes time here
+
     def news(self) -> list[News]:
         return [News(told.key, told.kind, told.id, told.at, told.data) for told in self.state.news]
 

@@ -130,6 +130,10 @@ class Host(Protocol):
         """Writes a line to every terminal that is open on it; how many. A machine that does not run has none."""
         ...
 
+    def rest(self) -> None:
+        """Nothing is asked of this host right now: time to make ready, bit by bit, what the next launch will need."""
+        ...
+
     # what happens by itself
     def news(self) -> list[News]:
         """All that happened and was not forgotten yet, oldest first. Kept by the machine while no agent runs."""

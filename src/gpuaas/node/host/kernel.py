@@ -4,10 +4,12 @@ What a failure means to the agent is said by the callers (`asking`). Calls of 20
 every architecture; the older ones go through libc.
 """
 
+import array
 import ctypes
 import errno
 import fcntl
 import os
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -172,6 +174,20 @@ def unshare(flags: int) -> None:
 
 def setns(fd: int, kind: int) -> None:
     _checked(_libc.setns(fd, kind))
+
+
+def receive(connection: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
+    """A message and the handles that came with it, which no program gets that is executed later.
+
+    (`socket.recv_fds` of Python 3.11 does not pass its flags on.)
+    """
+    room = socket.CMSG_LEN(most * 4)
+    data, ancillary, _, _ = connection.recvmsg(size, room, socket.MSG_CMSG_CLOEXEC)
+    handles = array.array("i")
+    for level, kind, said in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            handles.frombytes(said[: len(said) // handles.itemsize * handles.itemsize])
+    return data, list(handles)
 
 
 def mount_namespace_id() -> int:

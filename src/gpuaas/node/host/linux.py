@@ -279,6 +279,10 @@ class LinuxHost:
             return 0
         return terminals.write(record.first.pid, lambda: record.first.lives, text)
 
+    def rest(self) -> None:
+        if self._ready:
+            self._rootfs.rest()
+
     def news(self) -> list[News]:
         return news.taken(self._machines.news)
 

@@ -83,6 +83,11 @@ class Rootfs:
         self._namespaces.create(id, [*self._operations(live, layer, limit.mount(directory, live / "disk")), *more])
         return fresh
 
+    def rest(self) -> None:
+        """Nobody waits for anything: makes ready what the next one will need."""
+        if self._paths.layers.is_dir():
+            self._limit.stock(self._paths.layers, self._size_mib)
+
     def remove(self, id: str) -> None:
         try:
             layer = self.layer(id)

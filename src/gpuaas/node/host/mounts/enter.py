@@ -25,7 +25,7 @@ from gpuaas.node.host import kernel
 from gpuaas.node.host.cgroups import layout
 from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import small
+from gpuaas.node.host.mounts import idmaps, small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
 from gpuaas.node.host.network import inside
 from gpuaas.node.host.network.inside import Machine
@@ -77,8 +77,12 @@ def main() -> None:
 
 def _loop(control: socket.socket, older: int) -> None:
     me, cgroups = os.getpid(), layout.detect()
+    found, keeper = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for end in (found, keeper):
+        end.setblocking(False)
     while True:
-        message, fds, _, _ = socket.recv_fds(control, 1, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+        idmaps.keep(keeper, found)
+        message, fds = kernel.receive(control, 1, MAX_FDS)
         if not message:
             return
         if os.fork() == 0:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gpuaas.kit.errors import HostError
+from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts.enter import MAX_FDS, Reply, Request
 
@@ -89,7 +90,7 @@ class Helper:
 
 
 def _receive(mine: socket.socket) -> tuple[bytes, list[int]]:
-    data, handles, _, _ = socket.recv_fds(mine, _CHUNK, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+    data, handles = kernel.receive(mine, _CHUNK, MAX_FDS)
     parts = [data]
     while part := mine.recv(_CHUNK):
         parts.append(part)

@@ -1,6 +1,7 @@
 """Id ranges: user namespaces that only carry a map, for mounts, and who runs with the ids of a range."""
 
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +9,35 @@ from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
 
 IDS_PER_RANGE = 65536
+
+
+_KEPT: dict[int, int] = {}  # handles by first id; in the helper and, from there, in whoever it forks
+_MOST_KEPT = 128
+_keeper: socket.socket | None = None
+
+
+def keep(keeper: socket.socket, found: socket.socket) -> None:
+    """In the helper: maps that its children made come through `found`, and the next child for these ids has them."""
+    global _keeper
+    _keeper = keeper
+    with suppress(BlockingIOError):
+        while True:
+            said, handles = kernel.receive(found, 16, 1)
+            if len(_KEPT) < _MOST_KEPT:
+                _KEPT[int(said)] = handles[0]
+            else:
+                os.close(handles[0])
+
+
+def map_only(uid_base: int) -> int:
+    """The same for a mount, which uses the map alone: no process ever runs there, so it serves the next one as well."""
+    if uid_base in _KEPT:
+        return os.dup(_KEPT[uid_base])
+    made = user_namespace(uid_base)
+    if _keeper is not None:
+        with suppress(OSError):  # its buffer is full: then it is made again
+            socket.send_fds(_keeper, [str(uid_base).encode()], [made])
+    return made
 
 
 def user_namespace(uid_base: int, count: int = IDS_PER_RANGE) -> int:

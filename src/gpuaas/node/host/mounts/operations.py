@@ -122,7 +122,7 @@ def _mount(operation: Bind | FileSystem | Image | Overlay) -> None:
 def _bind(operation: Bind) -> int:
     source = Path(operation.source)
     if operation.uid_base:
-        userns = idmaps.user_namespace(operation.uid_base)
+        userns = idmaps.map_only(operation.uid_base)
         try:
             return mounts.idmapped(source, userns, operation.attributes, recursive=operation.recursive)
         finally:

@@ -256,7 +256,7 @@ class Supervisor:
         connection, _ = control.accept()
         with connection:
             connection.settimeout(5.0)
-            data, fds, _, _ = socket.recv_fds(connection, requests.MAX_MESSAGE, 1)
+            data, fds = kernel.receive(connection, requests.MAX_MESSAGE, 1)
             try:
                 request = msgspec.json.decode(data, type=requests.AnyRequest)
                 answer = self._answer(request, fds)
