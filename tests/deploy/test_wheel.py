@@ -43,6 +43,8 @@ def test_a_server_runs_from_a_wheel_in_a_clean_environment(tmp_path: Path, datab
     assert run(program, "--version").strip() == f"gpuaas {__version__}"
     where = run(python, "-c", "import gpuaas.cli.agent_join as found; print(found._unit())").strip()
     assert where.startswith(str(tmp_path / "clean")), "the unit must come from the wheel, not from a checkout"
+    shown = run(program, "runtime", "info", "python:3.11+ml", "--recipe")
+    assert "scikit-learn" in shown, "the recipes must be in the wheel"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from gpuaas.kit.errors import Problem
-from gpuaas.runtimes.settings import Settings, load
+from gpuaas.runtimes.settings import Index, Settings, load
 
 
-def test_the_public_registries_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_public_registries_unless_told_otherwise() -> None:
     assert Settings().pypi_index == "https://pypi.org/simple"
     assert Settings().npm_registry == "https://registry.npmjs.org"
 
@@ -20,9 +20,19 @@ def test_file_and_environment(tmp_path: Path) -> None:
     )
     found = load({"GPUAAS_RUNTIME_SETTINGS": str(file)})
     assert (found.pypi_index, found.find_links) == ("https://a/simple", ("/srv/w", "https://b/"))
-    assert (found.index("nvidia"), found.index("other")) == ("https://c/debian", None)
+    assert (found.index("nvidia"), found.index("other")) == (Index("nvidia", "https://c/debian"), None)
     found = load({"GPUAAS_RUNTIME_SETTINGS": str(file), "UV_FIND_LINKS": "/x,/y", "GPUAAS_NPM_REGISTRY": "https://d"})
     assert (found.find_links, found.npm_registry, found.pypi_index) == (("/x", "/y"), "https://d", "https://a/simple")
+
+
+def test_a_mirror_with_a_key_of_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "s.yml"
+    file.write_text("indexes:\n  amd: {url: https://a, keyring: /etc/k.gpg, suite: /, components: main extra}\n")
+    wanted = Index("amd", "https://a", "/etc/k.gpg", "/", "main extra")
+    assert load({"GPUAAS_RUNTIME_SETTINGS": str(file)}).index("amd") == wanted
+    file.write_text("indexes:\n  amd: {keyring: /etc/k.gpg}\n")
+    with pytest.raises(Problem, match="'url' is missing"):
+        load({"GPUAAS_RUNTIME_SETTINGS": str(file)})
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,10 @@ class Place:
     def line(self) -> int:
         return _line(self.node)
 
+    @property
+    def is_text(self) -> bool:
+        return isinstance(self.node, yaml.ScalarNode)
+
     def wrong(self, what: str) -> None:
         self.findings.found.append(Finding(self.line, self.where, what))
 

@@ -224,9 +224,7 @@ def _cache(place: Place) -> Cache:
 
 
 def _check(place: Place) -> Check:
-    import yaml
-
-    if isinstance(place.node, yaml.ScalarNode):
+    if place.is_text:
         return Check(place.text())
     found = place.fields(("run",), ("expect",))
     expect = found["expect"].text() if "expect" in found else ""

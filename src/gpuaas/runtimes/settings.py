@@ -18,20 +18,32 @@ from gpuaas.runtimes.located import MAX_BYTES, Findings, Place, parse
 
 DEFAULT_FILE = Path("/etc/gpuaas/runtimes.yml")
 _PLACE = re.compile(r"(https?://|file:///|/)[^\s'\"\\]{0,1000}")
+_SUITE = re.compile(r"/|\./|[a-z][a-z0-9./-]{0,60}")
+_COMPONENTS = re.compile(r"[a-z][a-z-]*( [a-z][a-z-]*)*")
 _FIELDS = ("pypi_index", "find_links", "npm_registry", "debian_mirror", "debian_security_mirror", "debian_keyring")
+
+
+class Index(Struct, frozen=True):
+    """A registry of the site: an index of PyPI's kind, or a Debian mirror, which is signed with a key of its own."""
+
+    name: str  # what recipes call it
+    url: str
+    keyring: str = ""
+    suite: str = ""  # where the mirror calls it otherwise than the recipe; `/` for one without suites
+    components: str = "main"
 
 
 class Settings(Struct, frozen=True):
     pypi_index: str = "https://pypi.org/simple"
     find_links: tuple[str, ...] = ()  # directories or pages with wheels
-    indexes: tuple[tuple[str, str], ...] = ()  # name in recipes -> index of PyPI's kind, or Debian mirror
+    indexes: tuple[Index, ...] = ()
     npm_registry: str = "https://registry.npmjs.org"
     debian_mirror: str = "http://deb.debian.org/debian"
     debian_security_mirror: str = "http://deb.debian.org/debian-security"
     debian_keyring: str = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-    def index(self, name: str) -> str | None:
-        return dict(self.indexes).get(name)
+    def index(self, name: str) -> Index | None:
+        return next((each for each in self.indexes if each.name == name), None)
 
 
 def load(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -65,11 +77,24 @@ def _read(file: Path) -> Settings:
         found = place.fields((), (*_FIELDS, "indexes"))
         for name, each in found.items():
             if name == "indexes":
-                said_so[name] = tuple((key, _address(value)) for key, value in each.pairs())
+                said_so[name] = tuple(_index(key, value) for key, value in each.pairs())
             else:
                 said_so[name] = each.items(_address) if name == "find_links" else _address(each)
     findings.raise_if_any()
     return msgspec.convert(said_so, Settings)
+
+
+def _index(name: str, place: Place) -> Index:
+    """An address, or a mapping with more."""
+    if place.is_text:
+        return Index(name, _address(place))
+    found = place.fields(("url",), ("keyring", "suite", "components"))
+    said: dict[str, str] = {field: _address(found[field]) for field in ("url", "keyring") if field in found}
+    if "suite" in found:
+        said["suite"] = found["suite"].word(_SUITE.fullmatch, "the name of a suite, or /")
+    if "components" in found:
+        said["components"] = found["components"].word(_COMPONENTS.fullmatch, "names of components, such as main")
+    return Index(name, said.pop("url", ""), **said)
 
 
 def _address(place: Place) -> str:

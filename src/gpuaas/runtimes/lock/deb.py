@@ -10,11 +10,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
+import msgspec
+from msgspec import Struct
+
 from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import process
 from gpuaas.runtimes.lock.lockfile import Artifact
 from gpuaas.runtimes.recipe import Source
 from gpuaas.runtimes.settings import Settings
+from gpuaas.runtimes.shelf import write
 
 BASE_SUITE = "bookworm"
 BASE = (
@@ -23,6 +27,7 @@ BASE = (
 )  # fmt: skip
 _FOR_SCRIPTS = ("debconf", "dpkg", "tar", "perl-base", "base-passwd", "init-system-helpers", "openssl", "libc-bin")
 _FRESH_SECONDS = 600
+_STAMP, _BASE_FILE = "updated", "base.json"
 _URI = re.compile(r"'(?P<url>[^']+)' (?P<file>\S+_\S+_\S+\.deb) (?P<size>[0-9]+)")
 _SETTINGS = re.compile(r'Acquire::(https?::\S*|Check-Valid-Until|ForceIPv[46]|Retries) ".+";')
 _STATED = ("Package", "Version", "Architecture", "Provides", "Multi-Arch", "Essential")
@@ -32,20 +37,20 @@ class Apt:
     """apt for one suite and mirror; its lists stay for the next time."""
 
     def __init__(self, directory: Path, suite: str, index: str, architecture: str, settings: Settings) -> None:
-        self._home = directory / f"{suite}-{index or 'debian'}-{architecture}"
+        self.home = directory / f"{suite}-{index or 'debian'}-{architecture}"
         self._suite, self._architecture = suite, architecture
         for name in ("etc/empty", "state", "lists/partial", "cache/archives/partial"):
-            (self._home / name).mkdir(parents=True, exist_ok=True)
-        sources = self._home / "etc" / "sources.list"
+            (self.home / name).mkdir(parents=True, exist_ok=True)
+        sources = self.home / "etc" / "sources.list"
         if not sources.exists() or sources.read_text() != self._sources(index, settings):
-            (self._home / "updated").unlink(missing_ok=True)
+            (self.home / _STAMP).unlink(missing_ok=True)
             sources.write_text(self._sources(index, settings))
-        (self._home / "apt.conf").write_text(self._configuration())
+        (self.home / "apt.conf").write_text(self._configuration())
         self.provide([])
 
     def update(self) -> None:
         """Not again within some minutes: several runtimes are often built in a row."""
-        stamp = self._home / "updated"
+        stamp = self.home / _STAMP
         if stamp.exists() and 0 <= time.time() - stamp.stat().st_mtime < _FRESH_SECONDS:
             return
         try:
@@ -62,7 +67,7 @@ class Apt:
             "".join(f"{name}: {each[name]}\n" for name in _STATED if name in each) + "Status: install ok installed\n"
             for each in stanzas
         ]
-        (self._home / "status").write_text("\n".join(said))
+        (self.home / "status").write_text("\n".join(said))
 
     def closure(self, packages: Iterable[str]) -> list[Artifact]:
         """These packages and all that they need and that is not provided."""
@@ -99,17 +104,19 @@ class Apt:
         return {pair: by_name[pair] for pair in pairs}
 
     def _ask(self, program: str, *arguments: str) -> str:
-        env = process.environment(APT_CONFIG=str(self._home / "apt.conf"), DEBIAN_FRONTEND="noninteractive")
+        env = process.environment(APT_CONFIG=str(self.home / "apt.conf"), DEBIAN_FRONTEND="noninteractive")
         return process.run([program, *arguments], env=env, timeout_seconds=300, what=program)
 
     def _sources(self, index: str, settings: Settings) -> str:
         options = f"[arch={self._architecture} signed-by={settings.debian_keyring}]"
         if index:
-            mirror = settings.index(index)
-            if mirror is None:
+            found = settings.index(index)
+            if found is None:
                 said = f"This runtime needs a mirror called {index}, and your site has none."
                 raise Problem("cannot_lock", 422, said, "Add it under `indexes:`, see docs/guides/runtimes.md.")
-            return f"deb {options} {mirror} {self._suite} main\n"
+            options = options.replace(settings.debian_keyring, found.keyring or settings.debian_keyring)
+            suite = found.suite or self._suite
+            return f"deb {options} {found.url} {suite} {'' if suite.endswith('/') else found.components}\n"
         return "".join(
             f"deb {options} {mirror} {suite} main\n"
             for mirror, suite in (
@@ -121,7 +128,7 @@ class Apt:
 
     def _configuration(self) -> str:
         """The host's proxies and certificates, and nothing else of its configuration: above all none of its hooks."""
-        home = self._home
+        home = self.home
         host = process.run(["apt-config", "dump"], what="apt-config")
         kept = [line for line in host.splitlines() if _SETTINGS.fullmatch(line)]
         return "\n".join([
@@ -137,19 +144,40 @@ class Apt:
         ])  # fmt: skip
 
 
+class _Decided(Struct, frozen=True):
+    """The base of one look at the lists, for the next runtime."""
+
+    of: tuple[str, ...]
+    base: tuple[Artifact, ...]
+    stanzas: tuple[dict[str, str], ...]
+
+
 def lock_base(directory: Path, architecture: str, settings: Settings) -> tuple[Apt, list[Artifact]]:
     """The base, and an apt that counts it as installed."""
     apt = Apt(directory, BASE_SUITE, "", architecture, settings)
     apt.update()
-    base = apt.closure(BASE)
-    apt.provide(apt.stanzas(each.name for each in base))
-    return apt, base
+    decided = _decided(apt)
+    if decided is None:
+        base = tuple(apt.closure(BASE))
+        decided = _Decided(BASE, base, tuple(apt.stanzas(each.name for each in base)))
+        write(apt.home / _BASE_FILE, msgspec.json.encode(decided))
+    apt.provide(decided.stanzas)
+    return apt, list(decided.base)
+
+
+def _decided(apt: Apt) -> _Decided | None:
+    try:
+        file = apt.home / _BASE_FILE
+        if file.stat().st_mtime_ns < (apt.home / _STAMP).stat().st_mtime_ns:
+            return None
+        found = msgspec.json.decode(file.read_bytes(), type=_Decided)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if found.of == BASE else None
 
 
 def lock(source_list: list[Source], apt: Apt, directory: Path, architecture: str, settings: Settings) -> list[Artifact]:
     """Packages of one suite are decided together. `apt` is that of the base's suite."""
-    import msgspec
-
     groups: dict[tuple[str, str], list[str]] = {}
     for source in source_list:
         groups.setdefault((source.suite, source.index), []).extend(source.items)

@@ -51,8 +51,8 @@ def _compile(
     command += ["--python-version", version, "--python-platform", f"{_MACHINES[architecture]}-manylinux_2_{_GLIBC}"]
     command += ["--default-index", settings.pypi_index]
     for name in dict.fromkeys(source.index for source in sources if source.index):
-        if address := settings.index(name):
-            command += ["--index", address]
+        if index := settings.index(name):
+            command += ["--index", index.url]
     command += [part for link in settings.find_links for part in ("--find-links", link)]
     command += ["--no-deps"] if into else []
     try:

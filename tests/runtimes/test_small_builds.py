@@ -1,0 +1,152 @@
+"""What a build does when something goes wrong, with recipes of a few bytes: only the base comes from Debian."""
+
+import hashlib
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from gpuaas.kit.errors import Problem
+from gpuaas.runtimes import bundlefile, schema, settings, tools, verify
+from gpuaas.runtimes.build.builder import Built, build
+from gpuaas.runtimes.build.precheck import room
+from gpuaas.runtimes.recipe import Recipe
+from gpuaas.runtimes.shelf import Shelf
+from gpuaas.runtimes.tree import Entry
+from runtimes.builds import SHELF, needs_tools
+
+pytestmark = [needs_tools, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    """A new one that shares what was fetched, and the lists of apt."""
+    SHELF.make()
+    made = Shelf(tmp_path / "shelf")
+    made.path.mkdir()
+    for name in ("artifacts", "apt", "bases"):
+        (made.path / name).symlink_to(SHELF.path / name)
+    made.make()
+    return made
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    (tmp_path / "tool").write_text('#!/bin/sh\necho "tool in $(dirname "$0")"\n')
+    (tmp_path / "tool").chmod(0o755)
+    with tarfile.open(tmp_path / "tool.tar.gz", "w:gz") as out:
+        out.add(tmp_path / "tool", "tool-1/bin/tool")
+    return tmp_path / "tool.tar.gz"
+
+
+@pytest.fixture
+def made(archive: Path, shelf: Shelf) -> Callable[[str], Built]:
+    def make(more: str, again: bool = False) -> Built:
+        return build(recipe(archive, more), tools.architecture(), settings.load(), shelf, again=again)
+
+    return make
+
+
+def recipe(archive: Path, more: str) -> Recipe:
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    source = f"{{archive: '{archive.as_uri()}', sha256: {sha256}, into: ., strip: 1}}"
+    return schema.loads(f"name: tool\nversion: 1\nsources: [{source}]\n{more}", "runtime.yml")
+
+
+GOOD = """\
+environment: {PATH_PREPEND: '${root}/bin'}
+verify:
+  - {run: tool, expect: ^tool in /opt/gpuaas/runtimes/tool/1/bin$}
+"""
+
+
+def test_a_small_one_is_built_tested_carried_and_taken_in(
+    made: Callable[[str], Built], shelf: Shelf, tmp_path: Path
+) -> None:
+    first = made(GOOD)
+    assert first.new
+    assert not made(GOOD).new, "it is there already"
+    verify.test("tool", "1", shelf, lambda message, percent: None)
+    bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
+    other = Shelf(tmp_path / "other")
+    assert bundlefile.take_in(tmp_path / "tool.tar", other) == first.manifest
+    assert other.built("tool", "1") == first.sha256
+
+
+def test_a_check_that_fails_leaves_a_log_and_nothing_else(made: Callable[[str], Built], shelf: Shelf) -> None:
+    with pytest.raises(Problem) as refused:
+        made("run: echo this was run\nverify: ['echo good', 'echo bad; exit 3']\n")
+    problem = refused.value
+    assert problem.code == "verify_failed"
+    assert "echo bad; exit 3" in problem.message
+    (log,) = (shelf.path / "logs").iterdir()
+    assert str(log) in problem.hint
+    assert "this was run" in log.read_text()
+    assert shelf.built("tool", "1") is None
+    assert not list((shelf.path / "images").iterdir())
+    assert not list((shelf.path / "work").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        ("verify: [{run: echo 17, expect: ^18$}]", "verify_failed", "something else than"),
+        ("run: exit 4", "build_failed", "failed with code 4"),
+        ("run: touch /usr/x", "build_failed", "failed with code"),
+        ("links: {bin/x: bin/missing}", "build_failed", "leads to nothing"),
+        ("run: ln -s /etc/passwd leak", "refused_content", "outside of the runtime"),
+        ("run: mkfifo bin/pipe", "refused_content", "neither a file"),
+        ("run: chmod 4755 bin/tool\nverify: ['true']", "", ""),  # taken away in the image
+        ("verify: ['touch /opt/gpuaas/runtimes/tool/1/x']", "verify_failed", "A check"),
+        ("verify: ['bash -c \"exec 3<>/dev/tcp/deb.debian.org/80\"']", "verify_failed", "A check"),
+    ],
+)
+def test_what_goes_wrong_is_said(made: Callable[[str], Built], shelf: Shelf, more: str, code: str, said: str) -> None:
+    if not code:
+        place = shelf.bundle("tool", "1") / made(more + "\n").sha256
+        entries = msgspec.json.decode((place / "files.json").read_bytes(), type=list[Entry])
+        assert [each.mode for each in entries if each.path == "bin/tool"] == [0o755]
+        return
+    with pytest.raises(Problem) as refused:
+        made(more + "\n")
+    assert refused.value.code == code
+    assert said in refused.value.message
+    assert shelf.built("tool", "1") is None
+
+
+def test_build_tools_are_there_for_commands_and_not_in_the_result(
+    made: Callable[[str], Built], archive: Path, shelf: Shelf
+) -> None:
+    tool = recipe(archive, "run: bc --version > bc.txt\nverify: ['! command -v bc', 'grep -q bc bc.txt']\n")
+    source = schema.loads("name: x\nversion: 1\nsources: [{deb: bc, suite: bookworm, build_only: true}]\n", "x").sources
+    built = build(
+        msgspec.structs.replace(tool, sources=(*tool.sources, *source)), tools.architecture(), settings.load(), shelf
+    )
+    place = shelf.bundle("tool", "1") / built.sha256
+    paths = {each.path for each in msgspec.json.decode((place / "files.json").read_bytes(), type=list[Entry])}
+    assert paths == {"activate.sh", "bc.txt", "bin", "bin/tool", "runtime.yml"}
+    components = msgspec.json.decode((place / "sbom.json").read_bytes())["components"]
+    assert [each["name"] for each in components] == ["tool.tar.gz"]
+
+
+def test_an_archive_that_changed_since(made: Callable[[str], Built], archive: Path, shelf: Shelf) -> None:
+    text = recipe(archive, GOOD)
+    archive.write_bytes(archive.read_bytes() + b"x")
+    with pytest.raises(Problem) as refused:
+        build(text, tools.architecture(), settings.load(), shelf)
+    assert refused.value.code == "wrong_digest"
+
+
+def test_before_work_starts(tmp_path: Path, archive: Path, shelf: Shelf) -> None:
+    with pytest.raises(Problem) as refused:
+        room(tmp_path, 10**18)
+    assert refused.value.code == "disk_full"
+    nowhere = settings.Settings(debian_mirror="http://127.0.0.1:9/debian")
+    with pytest.raises(Problem) as refused:
+        build(recipe(archive, GOOD), tools.architecture(), nowhere, shelf)
+    assert refused.value.code == "index_unreachable"
+    assert "127.0.0.1:9" in refused.value.message
+    with pytest.raises(Problem, match="nothing to build"):
+        build(schema.loads("name: empty\nversion: 1\n", "x"), tools.architecture(), settings.load(), shelf)
