@@ -30,7 +30,7 @@ from gpuaas.runtimes.settings import Settings
 from gpuaas.runtimes.shelf import Shelf, settle, sync_directory, write
 from gpuaas.runtimes.unpack import Unpacking, flat, matches
 
-FORMAT_OF_BUILDS = 1  # larger when the same lock gives another image
+FORMAT_OF_BUILDS = 2  # larger when the same lock gives another image
 _BUILT_WITH = f"gpuaas {__version__}, build format {FORMAT_OF_BUILDS}"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

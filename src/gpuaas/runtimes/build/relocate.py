@@ -1,7 +1,8 @@
 """Lets programs of Debian packages find their libraries in the tree, wherever the machine keeps its own.
 
-An executable gets an RPATH, which also holds for what it loads later. Packages of a newer Debian bring their own C
-library and loader; the loader's path in the executable is absolute, which is fine: the tree has one place.
+An executable gets an RPATH, which also holds for what it loads later, except for libraries that have one themselves:
+those get it, too. Packages of a newer Debian bring their own C library and loader; the loader's path in the executable
+is absolute, which is fine: the tree has one place.
 """
 
 import stat
@@ -20,9 +21,10 @@ _TRIPLETS = {"EM_X86_64": "x86_64-linux-gnu", "EM_AARCH64": "aarch64-linux-gnu"}
 
 
 def relocate(made: Path, root: str, log: IO[bytes], say: Callable[[str, int | None], None]) -> None:
-    """Every dynamic executable of the tree, as Debian packages left it."""
+    """Every program and library of the tree, as Debian packages left them."""
     for path, about in tree.walk(made):
-        if stat.S_ISREG(about.st_mode) and about.st_mode & 0o111 and about.st_size > 64:
+        candidate = about.st_mode & 0o111 or ".so" in path.rpartition("/")[2]
+        if stat.S_ISREG(about.st_mode) and candidate and about.st_size > 64:
             _one(made, path, root, log)
     say("programs find their libraries", None)
 
@@ -40,10 +42,10 @@ def _one(made: Path, path: str, root: str, log: IO[bytes]) -> None:
             own = [str(getattr(tag, name)) for tag in tags for name in ("runpath", "rpath") if hasattr(tag, name)]
         except (ELFError, KeyError, ValueError):
             return
-    if interpreter is None or machine not in _LOADERS:
-        return
+    if machine not in _LOADERS or (interpreter is None and not own):
+        return  # a library without places of its own uses those of the program
     places = [*own, f"{root}/lib/{_TRIPLETS[machine]}"]
     command = ["patchelf", "--force-rpath", "--set-rpath", ":".join(places)]
-    if (loader := made / _LOADERS[machine]).exists() or loader.is_symlink():
+    if interpreter is not None and ((loader := made / _LOADERS[machine]).exists() or loader.is_symlink()):
         command += ["--set-interpreter", f"{root}/{_LOADERS[machine]}"]
     process.run([*command, str(made / path)], log, what=f"patchelf {path}")
