@@ -177,6 +177,8 @@ def test_an_image_is_attached_once_and_frees_itself(work: Path) -> None:
     assert loops.in_use(image)
     with attached(fd, work / "target") as mount:
         assert mount.source == str(device)
+        loops.make_direct()
+        assert Path(f"/sys/block/{device.name}/loop/dio").read_text() == "1\n"
     assert not loops.in_use(image)
     assert not loops.in_use(work / "nowhere")
     with pytest.raises(HostError, match="No such"), loops.attached(work / "nowhere"):
@@ -199,6 +201,7 @@ def test_many_images_are_attached_at_once(work: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
+    loops.make_direct()
     assert len(set(seen)) == 12
 
 

@@ -25,7 +25,7 @@ from gpuaas.node.host import kernel
 from gpuaas.node.host.cgroups import layout
 from gpuaas.node.host.cgroups.layout import Layout
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import idmaps, small
+from gpuaas.node.host.mounts import idmaps, loops, small
 from gpuaas.node.host.mounts.operations import AnyOperation, perform
 from gpuaas.node.host.network import inside
 from gpuaas.node.host.network.inside import Machine
@@ -109,6 +109,7 @@ def _child(fds: list[int], older: int, cgroups: Layout, parent: int) -> None:
             for fd in (*handles, *fds[1:]):
                 os.close(fd)
             caller.sendall(data[sent:])
+        loops.make_direct()  # the caller need not wait for that
     finally:
         os._exit(0)  # whatever happened: a caller that has no reply knows
 

@@ -9,22 +9,26 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.kernel import asking
 
-_GET_FREE, _CONFIGURE = 0x4C82, 0x4C0A
-_AUTOCLEAR, _DIRECT_IO = 4, 16
+_GET_FREE, _CONFIGURE, _SET_DIRECT_IO = 0x4C82, 0x4C0A, 0x4C08
+_AUTOCLEAR = 4
 # struct loop_config: fd, block size, struct loop_info64 (5 u64, 4 u32, 3 texts, 2 u64), 8 reserved u64.
 _CONFIG = struct.Struct("=II5Q4I64s64s32s2Q8Q")
 _TRIES = 64
+_buffered: list[int] = []  # devices that this process has attached, as long as they are not direct
 
 
 @contextmanager
 def attached(image: Path) -> Iterator[Path]:
-    """The device of `image`, for as long as it takes to mount it; the mount keeps it from then on."""
+    """The device of `image`, for as long as it takes to mount it; the mount keeps it from then on.
+
+    What a mount reads first is in the page cache, because the image was just written: call `make_direct` afterwards.
+    """
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with asking("open", image):
         backing = os.open(image, flags)
@@ -37,6 +41,15 @@ def attached(image: Path) -> Iterator[Path]:
     try:
         yield Path(f"/dev/loop{number}")
     finally:
+        _buffered.append(device)
+
+
+def make_direct() -> None:
+    """From here on nothing is cached twice, here and in the file system on the device. Where it cannot be, it is."""
+    while _buffered:
+        device = _buffered.pop()
+        with suppress(OSError):
+            fcntl.ioctl(device, _SET_DIRECT_IO, 1)
         os.close(device)
 
 
@@ -75,7 +88,7 @@ def _configured(backing: int, image: Path) -> tuple[int, int]:
 
 def _config(backing: int, image: Path) -> bytes:
     name = os.fsencode(image.name)[:63]
-    numbers = (0, 0, 0, 0, 0), (0, 0, 0, _AUTOCLEAR | _DIRECT_IO)
+    numbers = (0, 0, 0, 0, 0), (0, 0, 0, _AUTOCLEAR)
     return _CONFIG.pack(backing, 0, *numbers[0], *numbers[1], name, b"", b"", *[0] * 10)
 
 
