@@ -6,7 +6,7 @@ subject comes in variants; everything else in the request is valid.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -15,7 +15,7 @@ import httpx
 from api.routes import Route, schema
 from api.world import Person, Place, World, key_line
 from control.fleet import Agent, join_token
-from gpuaas.control.app import keys, service_accounts
+from gpuaas.control.app import keys, reservations, service_accounts
 from gpuaas.control.app.oidc import s256
 from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.store import identity, invitations, oidc, strays, tokens, webhooks
@@ -28,7 +28,7 @@ VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
 NOT_A_NAME = "no such"
 PASSWORD = "correct horse battery"
 HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step", "from", "to", "by", "state"}
-SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node")
+SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node", "reservation")
 
 _numbers = count()
 _ids = Ids()
@@ -293,10 +293,42 @@ def _launch(world: World, place: Place | None, subject: str | None) -> dict[str,
     return {"name": f"m{next(_numbers)}", "offer": "b200-1", "wait": True}
 
 
+def _window() -> dict[str, datetime]:
+    """One that nobody else has asked for: all find room on the same slot."""
+    starts_at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1, minutes=50 * (next(_numbers) % 2000))
+    return {"starts_at": starts_at, "ends_at": starts_at + timedelta(minutes=10)}
+
+
+def _new_reservation(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    window = {name: at.isoformat() for name, at in _window().items()}
+    return {"name": f"r{next(_numbers)}", "offer": "h100-1", **window}
+
+
+def _reservation(world: World, route: Route, person: Person, variant: str, place: Place) -> str | None:
+    if variant == GONE:
+        return None
+    owner = {SIBLING: "neighbour", FOREIGN: "foreigner"}.get(variant, "editor")
+    name = f"r{next(_numbers)}"
+
+    def work(tx: Tx) -> str:
+        caller = tokens.caller(tx, world.people[owner].secret or "")
+        assert caller is not None
+        asked = (name, "h100-1", place.project.id, 1, *_window().values(), None, None)
+        return reservations.book(tx, caller, *asked).id
+
+    id = world.store.transact(work)
+    _reserved[id] = name
+    return id
+
+
+_reserved: dict[str, str] = {}
+
+
 def _confirm(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
     if subject and subject.startswith("nd-"):
         return {"confirm": world.stray}
     names = {id: name for name, id in place.allocations.items()} if place else {}
+    names |= _reserved
     return {"confirm": names.get(subject or "", "x")}
 
 
@@ -308,6 +340,7 @@ REFERENCES: dict[str, Callable[..., str | None]] = {
     "token": _token,
     "key": _key,
     "node": _node,
+    "reservation": _reservation,
 }
 COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "user": _user,
@@ -324,6 +357,7 @@ COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
 }
 BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
     "Login": _login,
+    "NewReservation": _new_reservation,
     "Join": _join,
     "NewToken": lambda world, *_: {"name": "made by a test"},
     "NewKey": lambda world, *_: {"name": f"k{next(_numbers)}", "public_key": key_line()},

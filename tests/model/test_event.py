@@ -13,7 +13,7 @@ from gpuaas.model.webhook import is_filter, pause, wants
 
 SOURCE = Path(gpuaas.__file__).parent
 # Types that are put together: a state of a lifecycle, or the kind of a fact, which nodes tell.
-FAMILIES = {"allocation.*", "operation.*", "fact.*"}
+FAMILIES = {"allocation.*", "operation.*", "reservation.*", "fact.*"}
 
 
 def types() -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
-from gpuaas.control.app import allocations, keys, leases, machine_access, sessions
+from gpuaas.control.app import allocations, keys, leases, machine_access, reservations, sessions
 from gpuaas.control.app.idempotency import once, request_hash
 from gpuaas.control.store import identity, stores
 from gpuaas.control.store.idempotency import Answer
@@ -184,6 +184,8 @@ class Request:
     wait_seconds: int | None = None
     work: Callable[..., None] | None = None  # of those who run the cluster; see operators.py
     about: tuple[Any, ...] = ()
+    reservation: str = ""
+    starts_in: int = 0  # seconds
     sent: int = 0
 
 
@@ -206,6 +208,8 @@ class Client:
     operated: bool = False  # is somebody whom operators can lock out, and asks for all that a line knows
     weight: int = 2  # how often it has a turn
     secret: str | None = None  # of the login, where one is needed
+    reserving: bool = False  # books ahead
+    reserved: list[str] = field(default_factory=list)  # names that were acknowledged
 
     def next_request(self) -> Request:
         self.made += 1
@@ -213,6 +217,8 @@ class Client:
         verbs = (*VERBS, *(8 * ("extend",))) if self.leased else VERBS
         verbs = (*VERBS, *(6 * ("launch",))) if self.contended else verbs
         verbs = (*verbs, *(8 * ("launch",))) if self.operated else verbs
+        if self.reserving and self.rng.random() < 0.7:
+            return self._about_reservations(key)
         verb = self.rng.choice(verbs if self.known else ("launch",))
         if verb == "launch":
             request = Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
@@ -231,6 +237,23 @@ class Client:
         chosen = self.rng.choice(((), ("laptop",), ("desk",), ("laptop", "desk")))
         keys = chosen if verb == "access.update" else ()
         return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], keys=keys)
+
+    def _about_reservations(self, key: str) -> Request:
+        """Booked, used, cancelled, and machines in between that are gone in time, or not."""
+        verb = self.rng.choice(("book", "book", "use", "use", "cancel", "launch", "launch", "extend"))
+        if verb == "launch" or (verb == "extend" and not self.known):
+            kind = self.rng.choice(("firm", "leased", "leased", "preemptible"))
+            seconds = self.rng.choice((60, 600, 3600)) if kind == "leased" else 0
+            request = Request(key, "launch", f"m-{key}", self.rng.choice((1, 2, 3)), self.rng.random() < 0.6)
+            return replace(request, seconds=seconds, preemptible=kind == "preemptible")
+        if verb == "extend":
+            return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], seconds=1800)
+        if verb == "book" or not self.reserved:
+            request = Request(key, "book", f"r-{key}", self.rng.choice((1, 2, 3)), self.rng.random() < 0.5)
+            length = self.rng.choice((1800, 3600, 7200))
+            return replace(request, seconds=length, starts_in=self.rng.choice((0, 60, 900, 3600)))
+        name = self.rng.choice(self.reserved)
+        return Request(key, verb, f"m-{key}" if verb == "use" else name, reservation=name)
 
 
 VERBS = (
@@ -261,6 +284,8 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: st
             request.seconds,
             request.preemptible,
             request.about,
+            request.reservation,
+            request.starts_in,
         ]
     )
     hashed = request_hash("POST", request.verb, content)
@@ -276,6 +301,21 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: st
                 request.name, "h100-1", project=project, count=request.count, wait=request.wait, wait_seconds=until,
                 priority=request.priority, lease=lease, preemptible=request.preemptible,
             )  # fmt: skip
+            started, _ = allocations.launch(tx, caller, body)
+            made = {allocation.id: allocation.name for allocation, _ in started}
+        elif request.verb == "book":
+            made = {}
+            starts_at = tx.now + timedelta(seconds=request.starts_in)
+            window = starts_at, starts_at + timedelta(seconds=request.seconds)
+            launch = f"m-{request.key}" if request.wait else None
+            asked = (request.name, "h100-1", project, request.count, *window, launch, None)
+            reservations.book(tx, caller, *asked)
+        elif request.verb == "cancel":
+            made = {}
+            reservations.cancel(tx, caller, request.name, request.name)
+        elif request.verb == "use":
+            booked = reservations.show(tx, caller, request.reservation)
+            body = Launch(request.name, "h100-1", project=project, count=booked.count, reservation=booked.id)
             started, _ = allocations.launch(tx, caller, body)
             made = {allocation.id: allocation.name for allocation, _ in started}
         elif request.verb == "key.add":

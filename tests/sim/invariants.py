@@ -13,6 +13,7 @@ from psycopg.rows import dict_row
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 
 from .actors import GRACE
+from .promises import Promises, all_kept
 from .rules import Rules
 from .world import World, expect
 
@@ -83,6 +84,7 @@ class Watch:
         self.lease_over: dict[str, datetime] = {}
         self.told_to_go: dict[str, datetime] = {}
         self.rules = Rules(self)
+        self.promises = Promises()
 
     def check(self) -> None:
         with self.world.monitor.transaction():
@@ -101,6 +103,7 @@ class Watch:
             self._counts(cursor)
             self._giving_way(cursor, rows)
             self.rules.check(rows, events)
+            self.promises.check(cursor, rows, events)
         self._machines(rows)
 
     def _timeline(self, cursor: Look, rows: dict[str, Row]) -> list[Row]:
@@ -166,10 +169,11 @@ class Watch:
         elif event["type"] == "lease.warning":
             self.warned[id] = at
         elif event["type"] == "lease.ended":
-            lease = cursor.execute("SELECT max_seconds FROM leases WHERE allocation_id = %s", [id]).fetchone()
+            lease = cursor.execute("SELECT max_seconds, ends_at FROM leases WHERE allocation_id = %s", [id]).fetchone()
             assert lease is not None
             seconds = timedelta(seconds=lease["max_seconds"])
-            begin, end = self.lease_ends.get(id) or (row["active_at"], row["active_at"] + seconds)
+            first = lease["ends_at"] or row["active_at"] + seconds  # of a reservation: the end of its window
+            begin, end = self.lease_ends.get(id) or (row["active_at"], first)
             expect(at >= end, f"lease: {id} was stopped at {at}, its lease ends at {end}")
             notice = min(timedelta(minutes=10), (end - begin) / 2)
             told = self.warned.get(id)
@@ -204,6 +208,8 @@ class Watch:
         for row in cursor.execute("SELECT allocation_id, wanted_by FROM preemptions").fetchall():
             asked[row["wanted_by"]].append(row["allocation_id"])
         for group, ids in asked.items():
+            if group.startswith("rs-"):
+                continue
             members = [row for row in rows.values() if row["group_id"] == group]
             expect(not any(row["preemptible"] for row in members), f"preemption: {ids} give way to preemptible {group}")
             expect(len(ids) <= len(members), f"preemption: {ids} give way to {len(members)} machines")
@@ -370,6 +376,7 @@ class Watch:
         }
         drained = {row["target_id"] for row in cursor.execute("SELECT target_id FROM drains").fetchall()}
         kept = {row["node_id"] for row in cursor.execute("SELECT node_id FROM holds").fetchall()}
+        booked = {row["slot_id"] for row in cursor.execute("SELECT slot_id FROM bookings").fetchall()}
         there: dict[str, list[Row]] = defaultdict(list)
         for slot in cursor.execute("SELECT * FROM slots WHERE state <> 'retired'").fetchall():
             there[slot["node_id"]].append(slot)
@@ -381,7 +388,7 @@ class Watch:
         for (node_id, model), row in counted.items():
             node, slots = nodes[node_id], there[node_id]
             groups: dict[int, int] = defaultdict(int)
-            free = [s for s in slots if s["state"] == "approved" and s["id"] not in held | drained]
+            free = [s for s in slots if s["state"] == "approved" and s["id"] not in held | drained | booked]
             free = [s for s in free if s["gpu_model"] == model]
             links: dict[object, int] = defaultdict(int)
             for slot in free:
@@ -425,8 +432,9 @@ def settled(world: World) -> None:
             " LEFT JOIN holds h ON h.node_id = s.node_id"
             " LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'"
             " LEFT JOIN allocations a ON a.id = c.allocation_id WHERE s.state = 'approved'"
-            " AND (c.id IS NULL OR a.preemptible)"
+            " AND (c.id IS NULL OR a.preemptible) AND NOT EXISTS (SELECT FROM bookings b WHERE b.slot_id = s.id)"
         ).fetchall()
+        reserved = cursor.execute("SELECT * FROM reservations WHERE state = 'booked'").fetchall()
         quotas = cursor.execute(GPU_QUOTAS).fetchall()
         bodies = cursor.execute("SELECT id, body FROM specs WHERE body IS NOT NULL").fetchall()
         keys = cursor.execute("SELECT id, fingerprint FROM ssh_keys").fetchall()
@@ -453,6 +461,8 @@ def settled(world: World) -> None:
     else:
         room = {row["owner_id"]: row["most"] - row["used"] for row in quotas}
         _nobody_waits_in_vain([rows[id] for id in sorted(queued)], room, slots)
+    if world.limits.reserving:
+        all_kept(reserved, slots, world.clock.now())
     specs = {spec["id"]: spec["body"] for spec in bodies}
     _hosts_equal_store(world, rows, specs)
     if world.restored == 0:  # what was told to a forgotten store is not told again

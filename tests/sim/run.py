@@ -33,7 +33,9 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
     limits.leased = seed % 4 == 3
     limits.contended = seed % 8 == 5
     limits.operated = seed % 8 in (1, 2, 7)
-    if limits.contended:
+    limits.reserving = seed % 8 == 4 and seed > 4
+    limits.leased |= limits.reserving
+    if limits.contended or limits.reserving:
         limits.steps = 300
     chosen = faults.swarm(rng)
     name = f"sim_{seed}_{random.SystemRandom().getrandbits(32):x}"

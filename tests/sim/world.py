@@ -19,7 +19,7 @@ import databases
 from gpuaas.control.link import session as link
 from gpuaas.control.store import events
 from gpuaas.control.store.idempotency import Answer
-from gpuaas.control.sweeps import budgets, drains, leases, lost_nodes, preemptions, queue
+from gpuaas.control.sweeps import budgets, drains, leases, lost_nodes, preemptions, queue, reservations
 from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.ids import Ids
@@ -58,6 +58,7 @@ class Limits:
     leased: bool = False  # clients ask for leases, and half hours pass
     contended: bool = False  # clients want more than there is, and some of them give way
     operated: bool = False  # somebody drains, pools, locks out, changes quotas and prices; people log in
+    reserving: bool = False  # clients book ahead
     measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
@@ -94,6 +95,7 @@ class World:
                 leased=limits.leased,
                 contended=limits.contended,
                 operated=limits.operated,
+                reserving=limits.reserving,
             )
             for n, (caller, project) in enumerate(base.callers)
         ]
@@ -147,6 +149,7 @@ class World:
         for client in self.clients:
             client.known = {id: name for id, name in client.known.items() if id in there}
             client.answers.clear()
+            client.reserved.clear()
         self.watch.reset()
 
     def close(self) -> None:
@@ -176,7 +179,9 @@ class World:
         self.sweep(self.servers[1], queue.sweep)
         if self.limits.leased:
             self.sweep(self.servers[0], leases.sweep)
-        if self.limits.contended:
+        if self.limits.reserving:
+            self.sweep(self.servers[0], reservations.sweep)
+        if self.limits.contended or self.limits.reserving:
             self.sweep(self.servers[1], preemptions.sweep)
         if self.limits.operated:
             self.sweep(self.servers[0], drains.sweep)
@@ -260,7 +265,11 @@ class World:
             can.append((2, f"{server.name} looks at {name}", partial(self.sweep, server, work)))
         for server in alive if self.limits.leased else ():
             can.append((2, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
-        for server in alive if self.limits.contended else ():
+        for server in alive if self.limits.reserving else ():
+            can.append((3, f"{server.name} looks at reservations", partial(self.sweep, server, reservations.sweep)))
+        if self.limits.reserving:
+            can.append((1, "ten minutes pass", self.ten_minutes))
+        for server in alive if self.limits.contended or self.limits.reserving else ():
             can.append((2, f"{server.name} preempts", partial(self.sweep, server, preemptions.sweep)))
         if self.limits.leased:
             can.append((1, "half an hour passes", partial(self.tick, 1801.0)))
@@ -296,6 +305,13 @@ class World:
 
     def tick(self, seconds: float | None = None) -> None:
         self.clock.advance(self.rng.choice((0.2, 0.7, 2.0, 4.0)) if seconds is None else seconds)
+
+    def ten_minutes(self) -> None:
+        """Most of those who are there say so at once: not every pause ends with all nodes lost."""
+        self.tick(601.0)
+        for agent in self.agents:
+            if agent.alive and agent.connection:
+                self.poll(agent, agent.connection)
 
     def jump(self) -> None:
         """Somebody sets the clock of a server or a node, or sets it right."""
@@ -490,6 +506,7 @@ class World:
                 raise Violation(f"I7: {request.key} was answered {client.answers[request.key]!r}, then {body!r}")
             client.known.update(msgspec.json.decode(body, type=dict[str, str]))
             client.request = None
+            client.reserved += [request.name] if request.verb == "book" else []
             self.counts[f"{request.verb} accepted"] += 1
         elif isinstance(result, BaseException) and not isinstance(result, EXPECTED):
             raise result

@@ -8,6 +8,7 @@ import click
 from gpuaas.cli import exits, output, progress, units
 from gpuaas.cli.allocations import ssh
 from gpuaas.cli.command import Command, project_option
+from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, he
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("--offer", "-o", required=True, metavar="OFFER", help="What to launch; see `gpuaas offer ls`.")
+@click.option("--offer", "-o", metavar="OFFER", help="What to launch; see `gpuaas offer ls`.")
 @_count
 @click.option("--wait", "-w", is_flag=True, help="Queue when nothing fits, instead of giving up.")
 @click.option("--wait-for", type=units.duration, metavar="TIME", help="Queue, and give up after this time, like 2h.")
@@ -31,13 +32,14 @@ _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, he
     "--idle", type=units.duration, metavar="TIME", help="Stop and release it when it did nothing for, like 2h."
 )
 @click.option("--preemptible", is_flag=True, help="Give way to others when they do not fit, after a warning.")
+@click.option("--reservation", metavar="NAME", help="Use what was booked; instead of --offer and --count.")
 @click.option("--detach", "-d", is_flag=True, help="Return as soon as the launch is accepted.")
 @project_option
 @click.pass_obj
 def launch(
     session: Session,
     name: str,
-    offer: str,
+    offer: str | None,
     count: int,
     wait: bool,
     wait_for: int | None,
@@ -46,10 +48,18 @@ def launch(
     length: int | None,
     idle: int | None,
     preemptible: bool,
+    reservation: str | None,
     detach: bool,
     project: str,
 ) -> int:
     """Launch a machine and wait until you can ssh into it."""
+    if (offer is None) == (reservation is None):
+        raise Invalid("Say what: either --offer or --reservation.", "`gpuaas offer ls` lists what can be launched.")
+    if reservation is not None:
+        booked = session.client().reservations.show(reservation)
+        offer, count, reservation = booked.offer, booked.count, booked.id
+        project = project or booked.project_id
+    assert offer is not None
     launched = session.client().allocations.launch(
         name,
         offer=offer,
@@ -62,6 +72,7 @@ def launch(
         max_duration_seconds=length,
         idle_seconds=idle,
         preemptible=preemptible,
+        reservation=reservation,
     )
     if launched.queued and not session.json:
         output.note(f"Queued: {_why(launched.reasons)}. `gpuaas queue` shows its place in the line.")

@@ -27,6 +27,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "launch": Lazy("launch:launch", "Launch a machine and wait until you can ssh into it."),
         "plan": Lazy("launch:plan", "Say whether a launch would fit right now, and why not."),
         "queue": Lazy("queue:queue", "Launches that wait: their place in the line, and why."),
+        "reservation": Lazy("reservations:reservation", "Machines for a time that is to come."),
         "ls": Lazy("allocations:ls", "List machines."),
         "show": Lazy("allocations:show", "Show one machine."),
         "ssh": Lazy("ssh:ssh", "ssh into a machine, directly or through the server."),

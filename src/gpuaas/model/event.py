@@ -69,6 +69,21 @@ EVENTS: dict[str, EventType] = {
     ),
     "preemption.cancelled": EventType("A machine need not give way after all", "allocation", _SAID),
     "preemption.released": EventType("A preemptible machine was released for others", "allocation", _SAID),
+    "reservation.booked": EventType(
+        "A window was booked", "reservation", {**_SAID, "starts_at": TEXT, "ends_at": TEXT}
+    ),
+    "reservation.ready": EventType(
+        "The place of a reservation is there: whoever booked it can launch until `until`",
+        "reservation",
+        {**_SAID, "until": TEXT},
+    ),
+    "reservation.at_risk": EventType(
+        "The place of a reservation would not be there; another is looked for", "reservation", {**_SAID, "reason": TEXT}
+    ),
+    "reservation.safe": EventType("A reservation that was at risk has its place", "reservation", _SAID),
+    "reservation.used": EventType("The machines of a reservation were launched", "reservation", _SAID),
+    "reservation.expired": EventType("A reservation was given up", "reservation", {**_SAID, "reason": TEXT}),
+    "reservation.cancelled": EventType("A reservation was cancelled", "reservation", _SAID),
     "project.quota": EventType(
         "A quota of the project was set or removed", "project", {"quota": TEXT, "most": OPTIONAL_NUMBER}
     ),

@@ -171,7 +171,19 @@ DELIVERY = Lifecycle(
     ),
 )
 
-ALL = (ALLOCATION, OPERATION, NODE, SLOT, CLAIM, DELIVERY)
+RESERVATION = Lifecycle(
+    "reservation",
+    initial="booked",
+    ends=frozenset({"used", "expired", "cancelled"}),
+    actions=frozenset({"cancel"}),
+    rows=(
+        Row("booked", "use", "used", "its machines were launched"),
+        Row("booked", "expire", "expired", "nobody came in time, or its window is over"),
+        Row("booked", "cancel", "cancelled", "its holder does not need it"),
+    ),
+)
+
+ALL = (ALLOCATION, OPERATION, NODE, SLOT, CLAIM, DELIVERY, RESERVATION)
 
 # The states in which an allocation costs money.
 COSTING = frozenset({"active", "restarting"})

@@ -7,6 +7,20 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
+class Kept:
+    """A time in which a slot belongs to a reservation."""
+
+    reservation_id: str
+    starts_at: datetime
+    free_at: datetime
+
+    def meets(self, starts_at: datetime | None, free_at: datetime | None) -> bool:
+        """None: already, or for ever."""
+        begins_before_it_is_over = starts_at is None or starts_at < self.free_at
+        return begins_before_it_is_over and (free_at is None or self.starts_at < free_at)
+
+
+@dataclass(frozen=True)
 class SlotView:
     id: str
     node_id: str
@@ -22,6 +36,7 @@ class SlotView:
     link_group: int | None = None
     card: str | None = None  # the GPU that its MIG instances are parts of
     alone: bool = False  # whoever has claimed it has the whole node: what else there is, or will be, is nobody's
+    kept: tuple[Kept, ...] = ()
 
     @property
     def linked(self) -> str:
@@ -30,7 +45,8 @@ class SlotView:
 
     @property
     def free(self) -> bool:
-        return self.state == "approved" and not self.claimed and not self.drained
+        """For anybody, for any time: what the counts of nodes count."""
+        return self.state == "approved" and not self.claimed and not self.drained and not self.kept
 
 
 @dataclass(frozen=True)
@@ -59,6 +75,8 @@ class Wanted:
     realisations: tuple[str, ...]
     count: int = 1
     group_id: str | None = None  # that has waited, and may use what is held for it
+    starts_at: datetime | None = None  # None: now
+    free_at: datetime | None = None  # when its slots are free again at the latest; None: nobody knows
 
     @property
     def needs_whole_node(self) -> bool:

@@ -23,6 +23,7 @@ from gpuaas.sdk.resources.orgs import Orgs
 from gpuaas.sdk.resources.prices import Prices
 from gpuaas.sdk.resources.projects import Projects
 from gpuaas.sdk.resources.quotas import Quotas
+from gpuaas.sdk.resources.reservations import Reservations
 from gpuaas.sdk.resources.service_accounts import ServiceAccounts
 from gpuaas.sdk.resources.statements import Statements
 from gpuaas.sdk.resources.tokens import Tokens
@@ -79,6 +80,7 @@ class Client:
         self.prices = Prices(api)
         self.projects = Projects(api)
         self.quotas = Quotas(api)
+        self.reservations = Reservations(api)
         self.service_accounts = ServiceAccounts(api)
         self.statements = Statements(api)
         self.tokens = Tokens(api)

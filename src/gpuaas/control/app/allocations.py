@@ -8,23 +8,25 @@ from typing import Any
 from gpuaas.control.app import access, lease_terms
 from gpuaas.control.app.offers import usable, usable_offer
 from gpuaas.control.operations import launch as launching
-from gpuaas.control.operations import placing, quota, waiting
+from gpuaas.control.operations import placing, quota, reserve, waiting
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, claims, leases, operations, slots
+from gpuaas.control.store import allocations, claims, leases, operations, reservations, slots
 from gpuaas.control.store.admission import admission
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
-from gpuaas.model.identity import Caller, SshKey
+from gpuaas.model.identity import Caller, Project, SshKey
 from gpuaas.model.lease import GRACE, deadline
 from gpuaas.model.lifecycle import ALLOCATION
+from gpuaas.model.node import Offer
 from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
 from gpuaas.model.placement import Plan, Reason
+from gpuaas.model.reservation import stays_until
 from gpuaas.wire.api import Launch, LeaseRequest
 
 Started = launching.Started
@@ -38,17 +40,23 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     offer = usable(admitted.offer, request.offer)
     if not admitted.member:
         raise not_found("project", project.id)  # taken out of it in this moment
-    chosen = _keys(admitted.keys, request.access.keys)
-    names = [request.name] if request.count == 1 else [f"{request.name}-{n}" for n in range(request.count)]
+    chosen = launch_keys(admitted.keys, request.access.keys)
+    lease = request.lease or LeaseRequest()
+    length = lease_terms.length(admitted.policy, lease.max_duration_seconds)
+    if request.reservation is not None:
+        return _from_reservation(tx, caller, request, project, offer, chosen)
+    names = reserve.machine_names(request.name, request.count)
+    until = stays_until(tx.now, length, request.preemptible, tx.preemption_grace)
     if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
         raise _name_taken(taken)
-    over = quota.exceeded(tx, project.org_id, project.id, offer, request.count, admitted.quotas)
+    over = quota.exceeded(tx, project.org_id, project.id, offer, request.count, admitted.quotas, free_at=until)
     if over and (not request.wait or any(hopeless for _, hopeless in over)):
         raise _over_quota([reason for reason, _ in over])
     if over:
         found = Found(Plan((), tuple(reason for reason, _ in over)))
     else:
-        found = placing.find(tx, launching.wanted(offer, project.org_id, request.count))
+        wanted = launching.wanted(offer, project.org_id, request.count)
+        found = placing.find(tx, replace(wanted, free_at=until))
     if not found.fits and not request.wait:
         raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
     same: dict[str, Any] = {
@@ -65,12 +73,11 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         started = launching.start(tx, found, drafts, offer, project, chosen)
     except Taken as error:
         raise _name_taken(request.name) from error
-    lease = request.lease or LeaseRequest()
     group = [allocation for allocation, _ in started]
     if not found.fits:
-        until = tx.now + timedelta(seconds=request.wait_seconds) if request.wait_seconds else None
-        waiting.begin(tx, group, offer, request.priority, until, found.plan)
-    lease_terms.begin(tx, admitted.policy, group, lease.max_duration_seconds, lease.idle_seconds)
+        expires = tx.now + timedelta(seconds=request.wait_seconds) if request.wait_seconds else None
+        waiting.begin(tx, group, offer, request.priority, expires, found.plan)
+    lease_terms.begin(tx, group, length, lease.idle_seconds)
     tx.audit(
         "allocation.launch",
         org_id=project.org_id,
@@ -83,6 +90,46 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         **({"preemptible": True} if request.preemptible else {}),
     )
     return started, hide_nodes(caller, found.plan)
+
+
+def _from_reservation(
+    tx: Tx, caller: Caller, request: Launch, project: Project, offer: Offer, chosen: Sequence[SshKey]
+) -> tuple[Started, Plan]:
+    """On the place that is kept for it, until its window ends. Never in line: it has its place, or is told why not."""
+    assert request.reservation is not None
+    seen = reservations.find(tx, request.reservation, [project.id])
+    reservation = reservations.by_id(tx, seen[0].id, lock=True) if seen else None
+    if reservation is None:
+        raise not_found("reservation", request.reservation)
+    if reservation.state != "booked" or tx.now < reservation.starts_at:
+        when = "is over" if reservation.state != "booked" else f"begins at {reservation.starts_at:%Y-%m-%d %H:%M} UTC"
+        raise conflict(
+            "not_its_time", f"The reservation {reservation.name!r} {when}.", "See `gpuaas reservation ls -a`."
+        )
+    if (offer.id, request.count) != (reservation.offer_id, reservation.count) or request.preemptible or request.wait:
+        raise invalid(
+            f"The reservation {reservation.name!r} is for another launch than this.",
+            "Launch the offer and the count that were booked, all at once, neither `preemptible` nor with `wait`.",
+            code="not_what_was_reserved",
+        )
+    lease = request.lease or LeaseRequest()
+    ends_at = reservation.ends_at
+    if lease.max_duration_seconds is not None:
+        ends_at = min(ends_at, tx.now + timedelta(seconds=lease.max_duration_seconds))
+    started, found = reserve.convert(
+        tx, reservation, project, offer, caller.user_id, request.name, chosen, ends_at, lease.idle_seconds
+    )
+    if not started and any(reason.code.endswith("quota_exceeded") for reason in found.reasons):
+        raise _over_quota(found.reasons)
+    if not started and found.reasons[0].code == "name_taken":
+        raise _name_taken(request.name)
+    if not started:
+        raise conflict(
+            "reservation_not_ready",
+            f"The place of the reservation {reservation.name!r} is not free yet.",
+            "It is being made free, or looked for elsewhere: try again in a moment. `gpuaas reservation show` tells.",
+        )
+    return started, hide_nodes(caller, found)
 
 
 def plan(tx: Tx, caller: Caller, offer_name: str, project_name: str | None, count: int) -> Plan:
@@ -159,7 +206,7 @@ def find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Alloc
     return allocation
 
 
-def _keys(mine: list[SshKey], wanted: list[str] | None) -> list[SshKey]:
+def launch_keys(mine: list[SshKey], wanted: list[str] | None) -> list[SshKey]:
     if not mine:
         raise invalid(
             "You have no SSH key yet, so nobody could get into this machine.",

@@ -9,21 +9,19 @@ from gpuaas.model.allocation import Allocation
 from gpuaas.model.lease import STOPPED, Deadline, Lease, LeasePolicy, deadline
 
 
-def begin(
-    tx: Tx,
-    policy: LeasePolicy | None,
-    group: Sequence[Allocation],
-    max_seconds: int | None,
-    idle_seconds: int | None,
-) -> None:
-    """With the launch. What the project allows at most is what a machine gets that asks for nothing."""
+def length(policy: LeasePolicy | None, max_seconds: int | None) -> int | None:
+    """What the project allows at most is what a machine gets that asks for nothing."""
     most = policy.max_seconds if policy else None
     if most is not None and max_seconds is not None and max_seconds > most:
         raise too_long(most, "at a time")
-    length = max_seconds if max_seconds is not None else most
-    if length is not None or idle_seconds is not None:
+    return max_seconds if max_seconds is not None else most
+
+
+def begin(tx: Tx, group: Sequence[Allocation], max_seconds: int | None, idle_seconds: int | None) -> None:
+    """With the launch."""
+    if max_seconds is not None or idle_seconds is not None:
         for allocation in group:
-            leases.insert_lease(tx, allocation.id, length, idle_seconds)
+            leases.insert_lease(tx, allocation.id, max_seconds, idle_seconds)
 
 
 def of(item: Allocation, lease: Lease | None, policy: LeasePolicy | None) -> tuple[Lease, Deadline | None] | None:

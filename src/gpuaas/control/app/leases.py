@@ -1,19 +1,20 @@
 """How long machines may stay: asked for at the launch, extended by its users, limited by a project's leads."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpuaas.control.app import access
 from gpuaas.control.app.allocations import find, not_now
 from gpuaas.control.app.lease_terms import too_long
 from gpuaas.control.operations import restart
-from gpuaas.control.store import allocations, leases
+from gpuaas.control.store import allocations, bookings, capacity, leases
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import conflict
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller
 from gpuaas.model.lease import IDLE_GPU_PERCENT, Lease, LeasePolicy, deadline
 from gpuaas.model.operation import Operation
+from gpuaas.model.reservation import TAIL
 
 
 def show_policy(tx: Tx, caller: Caller, name: str) -> LeasePolicy:
@@ -55,6 +56,7 @@ def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation,
         ends_at = max(own.at if own else tx.now, tx.now) + timedelta(seconds=seconds)
         if policy and policy.max_seconds is not None and ends_at > tx.now + timedelta(seconds=policy.max_seconds):
             raise too_long(policy.max_seconds, "from now")
+        _not_into_a_reservation(tx, allocation, ends_at)
         changes["ends_at"] = ends_at
     leases.set_lease(tx, allocation.id, **changes)
     operation = restart.start(tx, allocation, "resume") if allocation.state == "stopped" else None
@@ -65,3 +67,21 @@ def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation,
     tx.audit("allocation.extend", **about, name=after.name, was=allocation.state, seconds=seconds, **ends)
     tx.emit("lease.extended", **about, name=after.name, seconds=seconds, **ends)
     return after, operation
+
+
+def _not_into_a_reservation(tx: Tx, allocation: Allocation, ends_at: datetime) -> None:
+    """Who books a slot looks at leases under the node's lock, and so do we."""
+    if allocation.node_id is None or allocation.preemptible:
+        return  # a preemptible one gives way, whatever its lease
+    capacity.lock(tx, [allocation.node_id])
+    begins = bookings.next_on(tx, allocation.id)
+    if begins is not None and ends_at + TAIL > begins:
+        latest = begins - TAIL
+        raise conflict(
+            "reserved",
+            f"Its place is reserved from {begins:%Y-%m-%d %H:%M} UTC on.",
+            f"It can stay until {latest:%Y-%m-%d %H:%M} UTC; launch another one for the time after that."
+            if latest > tx.now
+            else "Launch another one.",
+            latest=latest.isoformat(),
+        )

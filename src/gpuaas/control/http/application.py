@@ -42,6 +42,7 @@ from gpuaas.control.http import (
     prometheus,
     queue,
     quotas,
+    reservations,
     service_accounts,
     strays,
     usage,
@@ -184,7 +185,7 @@ def build(
     oidc: Oidc | None = None,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
-    of_machines += [*quotas.ROUTES, *queue.ROUTES]
+    of_machines += [*quotas.ROUTES, *queue.ROUTES, *reservations.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += [*org_members.ROUTES, *invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]

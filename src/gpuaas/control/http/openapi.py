@@ -78,6 +78,13 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "memory_mib": 131072,
     },
     "Launch": {"name": "train-1", "offer": "h100-1", "access": {"keys": ["laptop"]}, "wait": True},
+    "NewReservation": {
+        "name": "demo",
+        "offer": "h100-8",
+        "starts_at": "2030-01-31T12:00:00Z",
+        "ends_at": "2030-01-31T18:00:00Z",
+        "launch": {"name": "demo"},
+    },
     "PlanRequest": {"offer": "h100-1", "count": 2},
     "Confirm": {"confirm": "train-1"},
     "MachineKeys": {"keys": ["laptop"]},

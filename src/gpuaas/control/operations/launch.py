@@ -9,13 +9,14 @@ from typing import Any
 
 from gpuaas.control.operations import bodies, placing, quota
 from gpuaas.control.operations.placing import Found
-from gpuaas.control.store import allocations, capacity, claims, identity, operations, specs
+from gpuaas.control.store import allocations, capacity, claims, identity, leases, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Project, SshKey
 from gpuaas.model.node import Offer
 from gpuaas.model.operation import LAUNCH, Operation, begin, done, fresh_phases
 from gpuaas.model.placement import Plan, Seat, SlotView, Wanted
+from gpuaas.model.reservation import stays_until
 
 Started = list[tuple[Allocation, Operation]]
 GENERATION = 1  # of the first spec
@@ -56,12 +57,20 @@ def start(
     return started
 
 
+def asked(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Wanted:
+    """What a group that has waited needs."""
+    first = group[0]
+    length = leases.lease(tx, first.id).max_seconds
+    until = stays_until(tx.now, length, first.preemptible, tx.preemption_grace)
+    return replace(wanted(offer, first.org_id, len(group)), group_id=first.group_id, free_at=until)
+
+
 def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
     """The same for a group that has waited, locked."""
-    first = group[0]
-    if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group)):
+    first, need = group[0], asked(tx, group, offer)
+    if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group), free_at=need.free_at):
         return Plan((), tuple(reason for reason, _ in over))
-    found = placing.find(tx, replace(wanted(offer, first.org_id, len(group)), group_id=first.group_id))
+    found = placing.find(tx, need)
     if not found.fits:
         return found.plan
     project = identity.project(tx, group[0].project_id)

@@ -1,42 +1,48 @@
 """Preemption: machines that were launched as preemptible give way to a request that does not fit without it.
 
 Told first, released when their grace is over, and left alone when they are no longer in the way. Everything about one
-request is decided under the lock of its place in the line.
+request is decided under the lock of its place in the line, or of its reservation.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 from gpuaas.control.operations import release
 from gpuaas.control.placement.giving_way import Candidate, GivingWay, choose
-from gpuaas.control.store import allocations, operations, preemptions, queue
-from gpuaas.control.store.preemptions import Holder, Preemption
+from gpuaas.control.store import allocations, bookings, operations, preemptions, queue, reservations
+from gpuaas.control.store.preemptions import Preemption
 from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.ids import is_id
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.operation import say
 from gpuaas.model.placement import NodeView, Wanted
+from gpuaas.model.reservation import Stay
 from gpuaas.wire.node import Notice, encode
 
 MAY_GO = ("provisioning", "active", "restarting", "stopped", "failed")
 
 
-def ask(tx: Tx, wanted_by: str, nodes: Sequence[NodeView], wanted: Wanted, grace: timedelta) -> GivingWay | None:
+def ask(tx: Tx, wanted_by: str, nodes: Sequence[NodeView], wanted: Wanted) -> GivingWay | None:
     """Who gives way to it, told; None: it does not fit even then. Who is no longer needed is left alone."""
-    holders = preemptions.holders(tx)
-    leaving = frozenset(item.slot_id for item in holders if item.claim == "scrubbing")
-    found = choose(nodes, wanted, _candidates(tx, holders, wanted_by), leaving)
+    found = options(tx, wanted_by, nodes, wanted)
     needed = {item.allocation_id for item in found.machines} if found else set()
     call_off(tx, [item for item in preemptions.of(tx, wanted_by) if item.allocation_id not in needed])
     for item in found.machines if found else ():
         if not item.asked:
-            _warn(tx, item.allocation_id, wanted_by, grace)
+            tell(tx, item.allocation_id, wanted_by)
     return found
 
 
-def _candidates(tx: Tx, holders: Sequence[Holder], wanted_by: str) -> list[Candidate]:
+def options(tx: Tx, wanted_by: str, nodes: Sequence[NodeView], wanted: Wanted) -> GivingWay | None:
+    """Who would have to give way; nobody is told."""
+    stays = bookings.stays(tx)
+    leaving = frozenset(item.slot_id for item in stays if item.claim == "scrubbing")
+    return choose(nodes, wanted, _candidates(tx, stays, wanted_by), leaving)
+
+
+def _candidates(tx: Tx, stays: Sequence[Stay], wanted_by: str) -> list[Candidate]:
     """By machine. Who was told to give way to somebody else is theirs."""
-    by_machine: dict[str, list[Holder]] = {}
-    for item in holders:
+    by_machine: dict[str, list[Stay]] = {}
+    for item in stays:
         may = item.preemptible and item.claim == "held" and item.state in MAY_GO
         if may and item.wanted_by in (None, wanted_by):
             by_machine.setdefault(item.allocation_id, []).append(item)
@@ -48,12 +54,12 @@ def _candidates(tx: Tx, holders: Sequence[Holder], wanted_by: str) -> list[Candi
     return found
 
 
-def _warn(tx: Tx, allocation_id: str, wanted_by: str, grace: timedelta) -> None:
+def tell(tx: Tx, allocation_id: str, wanted_by: str) -> None:
     allocation = allocations.by_id(tx, allocation_id)
-    due_at = tx.now + grace
+    due_at = tx.now + tx.preemption_grace
     if allocation is None or not preemptions.set_(tx, allocation_id, wanted_by, due_at):
         return  # somebody else was faster; the next look chooses again
-    seconds = int(grace.total_seconds())
+    seconds = int(tx.preemption_grace.total_seconds())
     _emit(tx, "preemption.warning", allocation, due_at=due_at.isoformat(), seconds=seconds)
     if allocation.state == "active" and allocation.node_id is not None:
         tx.post(f"dial:{allocation.node_id}", encode(Notice(allocation.id, warning(allocation, seconds))).decode())
@@ -98,6 +104,9 @@ def enforce(tx: Tx, allocation_id: str) -> int:
 
 def _waits(tx: Tx, wanted_by: str) -> bool:
     """Whether somebody still wants the place, and nobody decides about it until we are done."""
+    if is_id(wanted_by, "rs"):
+        reservation = reservations.by_id(tx, wanted_by, lock=True)
+        return reservation is not None and reservation.state == "booked"
     return queue.lock(tx, wanted_by) and any(item.state == "queued" for item in allocations.of_group(tx, wanted_by))
 
 

@@ -1,7 +1,7 @@
 """The line of launches: who gets in line, is placed, is kept a node, or gives up."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gpuaas.control.operations import launch, preempt, release
 from gpuaas.control.placement.plan import plan
@@ -29,10 +29,10 @@ def line(tx: Tx) -> list[Ticket]:
     return order(found, queue.used_lately(tx, {ticket.project_id for ticket in found}))
 
 
-def place(tx: Tx, ticket: Ticket, first: bool, grace: timedelta) -> tuple[int, bool]:
+def place(tx: Tx, ticket: Ticket, first: bool) -> tuple[int, bool]:
     """How many were placed; whether the ticket waits for room. `first` of those: nodes are held for it.
 
-    Preemptible machines give way to it after `grace`, also if it is not the first; what is held for others is theirs.
+    Preemptible machines give way to it, also if it is not the first; what is held for others is theirs.
     Members that were cancelled meanwhile no longer count; the rest is still all or none. What waits for its own
     project's quota holds nothing up.
     """
@@ -54,7 +54,7 @@ def place(tx: Tx, ticket: Ticket, first: bool, grace: timedelta) -> tuple[int, b
         queue.let_go(tx, ticket.group_id)
         preempt.call_off(tx, preemptions.of(tx, ticket.group_id))
     else:
-        _make_room(tx, ticket, offer, len(group), first, grace)
+        _make_room(tx, ticket, launch.asked(tx, group, offer), first)
     said = _giving_way(tx, ticket)
     queue.tell_why(tx, ticket.group_id, (*said, *found.reasons))
     _say(tx, group, said)
@@ -88,11 +88,10 @@ def _say(tx: Tx, group: list[Allocation], reasons: list[Reason]) -> None:
             operations.set_phases(tx, operation, say(operation.phases, "place", message))
 
 
-def _make_room(tx: Tx, ticket: Ticket, offer: Offer, count: int, first: bool, grace: timedelta) -> None:
+def _make_room(tx: Tx, ticket: Ticket, wanted: Wanted, first: bool) -> None:
     """Hold the nodes where it fits when preemptible machines have left; else, for the first in line, others."""
-    wanted = replace(launch.wanted(offer, ticket.org_id, count), group_id=ticket.group_id)
     nodes = slots.snapshot(tx)
-    gone = preempt.ask(tx, ticket.group_id, nodes, wanted, grace)
+    gone = preempt.ask(tx, ticket.group_id, nodes, wanted)
     if gone is not None and (first or gone.machines):
         queue.hold(tx, ticket.group_id, sorted({seat.node_id for seat in gone.seats}))
     elif first:

@@ -64,6 +64,12 @@ def in_use(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_in_use", "a slot is in use or being scrubbed") if slot.claimed else None
 
 
+def reserved(slot: SlotView, wanted: Wanted) -> Why | None:
+    if any(kept.meets(wanted.starts_at, wanted.free_at) for kept in slot.kept):
+        return "slot_reserved", "a slot is reserved before the machine would be gone for certain"
+    return None
+
+
 NODE_FILTERS: tuple[NodeFilter, ...] = (
     other_tenants_pool,
     not_connected,
@@ -72,4 +78,4 @@ NODE_FILTERS: tuple[NodeFilter, ...] = (
     held_for_another,
     taken_as_a_whole,
 )
-SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use, slot_drained)
+SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use, slot_drained, reserved)

@@ -1,5 +1,7 @@
 """Free slots, counted for each node and GPU model: how a launch finds its node without looking at all of them.
 
+A slot that is booked for later is not counted: who could use it until then finds it by looking at everything.
+
 The counts are never the truth, and always equal to it: whoever changes a slot, a claim or what a node is open for says
 `changed`, and the node is recounted once, last in that transaction, under its row lock.
 """
@@ -39,7 +41,8 @@ _LOCK = "SELECT id FROM nodes WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR NO
 _LOCK_USABLE = """
     SELECT n.id FROM nodes n WHERE n.id IN (
         SELECT node_id FROM capacity
-        WHERE free_slots > 0 AND gpu_model = %(gpu_model)s AND pool IN (%(org_id)s, '')
+        WHERE gpu_model = %(gpu_model)s AND pool IN (%(org_id)s, '')
+            AND (free_slots > 0 OR EXISTS (SELECT FROM bookings b WHERE b.node_id = capacity.node_id))
             AND (open OR node_id IN (SELECT node_id FROM holds WHERE group_id = %(group_id)s))
     ) ORDER BY n.id FOR NO KEY UPDATE
 """
@@ -52,13 +55,14 @@ _CLOSE_ALL = "UPDATE capacity SET open = false"
 _RECOUNT = """
     WITH there AS (
         SELECT s.gpu_model, s.numa, coalesce(s.card, 'link group ' || s.link_group, s.id) AS link,
-            (s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL)::int AS slots,
-            CASE WHEN s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL
+            (s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL AND b.slot_id IS NULL)::int AS slots,
+            CASE WHEN s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL AND b.slot_id IS NULL
                 THEN cardinality(s.gpus) ELSE 0 END AS gpus,
             coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) AS alone
         FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
             LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
             LEFT JOIN drains d ON d.slot_id = s.id
+            LEFT JOIN (SELECT DISTINCT slot_id FROM bookings WHERE node_id = %(node_id)s) b ON b.slot_id = s.id
         WHERE s.node_id = %(node_id)s AND s.state <> 'retired'
     ), free AS (
         SELECT gpu_model, sum(slots) AS slots, sum(gpus) AS gpus FROM there GROUP BY gpu_model
@@ -94,12 +98,13 @@ def taken(tx: Tx, node: NodeView, slots: Sequence[SlotView]) -> None:
     """The same for a claim, whose node is locked and was just looked at: counted in memory, it is one statement."""
     gone = {slot.id for slot in slots}
     model = slots[0].gpu_model
+    counted = [slot for slot in slots if not slot.kept]  # what is kept for a reservation is not counted as free
     left = [slot for slot in node.slots if slot.free and slot.gpu_model == model and slot.id not in gone]
     values = {
         "node_id": node.id,
         "gpu_model": model,
-        "slots": len(slots),
-        "gpus": sum(slot.gpu_count for slot in slots),
+        "slots": len(counted),
+        "gpus": sum(slot.gpu_count for slot in counted),
         "together": most_together(left),
         "linked": most_linked(left),
     }

@@ -11,24 +11,9 @@ from gpuaas.control.store.transaction import Tx
 @dataclass(frozen=True)
 class Preemption:
     allocation_id: str
-    wanted_by: str  # a group in the line
+    wanted_by: str  # a group in the line, or a reservation
     warned_at: datetime
     due_at: datetime
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who has a slot, as far as it matters to somebody who wants it."""
-
-    slot_id: str
-    node_id: str
-    allocation_id: str
-    gpus: int
-    state: str
-    claim: str
-    preemptible: bool
-    active_at: datetime | None
-    wanted_by: str | None  # it was told to give way to them
 
 
 _SET = """
@@ -38,12 +23,6 @@ _SET = """
 _OF = f"SELECT {names(Preemption)} FROM preemptions WHERE wanted_by = %(id)s ORDER BY allocation_id"
 _ONE = f"SELECT {names(Preemption)} FROM preemptions WHERE allocation_id = %(id)s"
 _DUE = "SELECT allocation_id FROM preemptions WHERE due_at <= %(now)s ORDER BY due_at, allocation_id"
-_HOLDERS = """
-    SELECT s.id, s.node_id, a.id, cardinality(s.gpus), a.state, c.state, a.preemptible, a.active_at, p.wanted_by
-    FROM claims c JOIN slots s ON s.id = c.slot_id JOIN allocations a ON a.id = c.allocation_id
-        LEFT JOIN preemptions p ON p.allocation_id = a.id
-    WHERE c.state <> 'freed' ORDER BY s.id
-"""
 
 
 def set_(tx: Tx, allocation_id: str, wanted_by: str, due_at: datetime) -> bool:
@@ -67,8 +46,3 @@ def remove(tx: Tx, allocation_ids: Sequence[str]) -> None:
 
 def due(tx: Tx) -> list[str]:
     return [row[0] for row in tx.run(_DUE, {"now": tx.now})]
-
-
-def holders(tx: Tx) -> list[Holder]:
-    """Of every slot that is not free."""
-    return [made(Holder, row) for row in tx.run(_HOLDERS)]

@@ -2,7 +2,8 @@
 
 from gpuaas.control.store.rows import made, names
 from gpuaas.control.store.transaction import Tx
-from gpuaas.model.quota import ALLOCATIONS, GPU_HOURS, GPUS, VOLUMES, Quota
+from gpuaas.model.quota import ALLOCATIONS, GPU_HOURS, GPUS, VOLUMES, Quota, Span
+from gpuaas.model.reservation import TAIL, Stay, gone_by
 
 LOCKED = f"""
     SELECT {names(Quota)} FROM quotas WHERE owner_id = ANY(%(owners)s::text[]) ORDER BY owner_id, kind
@@ -26,6 +27,30 @@ _HOURS = """
     FROM usage WHERE {scope}_id = %(owner_id)s AND started_at < %(now)s
         AND (ended_at IS NULL OR ended_at > %(month)s)
 """
+
+
+_RESERVED = """
+    SELECT r.count, r.count * o.gpu_count, r.starts_at, r.ends_at FROM reservations r JOIN offers o ON o.id = r.offer_id
+    WHERE r.{scope}_id = %(owner_id)s AND r.state = 'booked' AND r.id <> %(besides)s
+"""
+_STAYS = """
+    SELECT '', a.node_id, a.id, o.gpu_count, a.state, CASE a.state WHEN 'releasing' THEN 'scrubbing' ELSE 'held' END,
+        false, a.active_at, NULL, NULL, l.max_seconds, l.ends_at, l.stage, l.stage_at
+    FROM allocations a JOIN offers o ON o.id = a.offer_id LEFT JOIN leases l ON l.allocation_id = a.id
+    WHERE a.{scope}_id = %(owner_id)s AND a.node_id IS NOT NULL AND a.reaped_at IS NULL
+"""
+
+
+def reserved(tx: Tx, scope: str, owner_id: str, besides: str | None) -> list[Span]:
+    """What is booked ahead, other than `besides`."""
+    found = tx.run(_RESERVED.format(scope=scope), {"owner_id": owner_id, "besides": besides or ""})
+    return [Span(machines, int(gpus), starts_at, ends_at + TAIL) for machines, gpus, starts_at, ends_at in found]
+
+
+def held(tx: Tx, scope: str, owner_id: str) -> list[Span]:
+    """What is there now, and until when at most."""
+    found = [made(Stay, row) for row in tx.run(_STAYS.format(scope=scope), {"owner_id": owner_id})]
+    return [Span(1, stay.gpus, None, gone_by(stay, tx.now, None)) for stay in found]
 
 
 def locked(tx: Tx, org_id: str, project_id: str) -> list[Quota]:

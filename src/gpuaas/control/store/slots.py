@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, exists, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from gpuaas.control.store import capacity
+from gpuaas.control.store import bookings, capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.rows import columns, many
 from gpuaas.control.store.transaction import Tx
@@ -148,7 +148,8 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
         c.id IS NOT NULL, EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card,
-        coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) {more}
+        coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false),
+        EXISTS (SELECT FROM bookings b WHERE b.slot_id = s.id) {more}
     FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
         LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
     WHERE s.state <> 'retired' {which} ORDER BY s.id
@@ -164,17 +165,31 @@ _LOCKED_VIEWS = _VIEWS.format(
 def filled(tx: Tx, node: NodeView) -> NodeView:
     """A node that was just locked, with its slots. Whoever had the lock in the moment between the look at the counts
     and the lock may have drained it, or keeps it for somebody."""
-    found = []
-    for id, node_id, model, count, gpus, *rest, drained, held in tx.run(_LOCKED_VIEWS, {"id": node.id}):
+    found, booked = [], []
+    for id, node_id, model, count, gpus, *rest, is_booked, drained, held in tx.run(_LOCKED_VIEWS, {"id": node.id}):
         found.append(SlotView(id, node_id, model, count, tuple(gpus), *rest))
+        booked += [id] if is_booked else []
         node = replace(node, drained=drained, held=held)
-    return replace(node, slots=tuple(found))
+    return replace(node, slots=tuple(_kept(tx, found, booked)))
+
+
+def _kept(tx: Tx, views: list[SlotView], booked: list[str]) -> list[SlotView]:
+    """With the times for which they are booked: seldom, and so asked for apart."""
+    if not booked:
+        return views
+    kept = bookings.kept(tx, booked)
+    return [replace(slot, kept=kept.get(slot.id, ())) for slot in views]
 
 
 def on_nodes(tx: Tx, node_ids: list[str] | None) -> dict[str, list[SlotView]]:
     """The slots of these nodes, or of all, by node."""
     rows = tx.run(_ALL_VIEWS) if node_ids is None else tx.run(_SOME_VIEWS, {"ids": node_ids})
     found: dict[str, list[SlotView]] = defaultdict(list)
-    for id, node_id, model, count, gpus, *rest in rows:
+    booked = []
+    for id, node_id, model, count, gpus, *rest, is_booked in rows:
         found[node_id].append(SlotView(id, node_id, model, count, tuple(gpus), *rest))
-    return found
+        booked += [id] if is_booked else []
+    if not booked:
+        return found
+    every = {slot.id: slot for slot in _kept(tx, [slot for views in found.values() for slot in views], booked)}
+    return {node_id: [every[slot.id] for slot in views] for node_id, views in found.items()}

@@ -2,10 +2,11 @@
 
 Events and audit entries are collected and written last, in one fixed order (projects, then orgs, each sorted), so
 that the counters they lock are held briefly and two transactions never wait for each other in a circle. Locks are
-taken in this order everywhere: token, user, membership, keys, allocation, place in the line, quota, node, capacity,
-webhook, project counter, org counter. Several of a kind are locked by id. Claims and slots need no place in it: claims
-are made under their node's lock only, and nobody waits for a slot's row while holding another. Row locks are FOR NO KEY
-UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a deadlock.
+taken in this order everywhere: token, user, membership, keys, allocation, place in the line, quota, reservation, node,
+capacity, webhook, project counter, org counter. Several of a kind are locked by id. Claims and slots need no place in
+it: claims are made under their node's lock only, and nobody waits for a slot's row while holding another. Row locks are
+FOR NO KEY UPDATE: a plain FOR UPDATE would wait for everybody who inserts a row that points here, and they for us: a
+deadlock.
 """
 
 import hashlib
@@ -61,6 +62,7 @@ class Tx:
     correlation_id: str | None = None
     authorized: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
+    preemption_grace: timedelta = PREEMPTION_GRACE  # how long a machine has that is told to give way
     break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
     _measured: list[tuple[str, float, dict[str, str]]] = field(default_factory=list)
     _traced: list[tuple[str, str | None, float, float, dict[str, Any]]] = field(default_factory=list)
@@ -324,6 +326,7 @@ class Store:
                 with self.engine.connect() as conn:
                     with conn.begin():
                         tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id)
+                        tx.preemption_grace = self.preemption_grace
                         result = work(tx, *args, **kwargs)
                         tx.flush()
                         tx.commit()

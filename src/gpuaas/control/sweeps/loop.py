@@ -19,6 +19,7 @@ from gpuaas.control.sweeps import (
     old_samples,
     preemptions,
     queue,
+    reservations,
     statements,
 )
 
@@ -41,6 +42,7 @@ SWEEPS = (
     Sweep("old_deliveries", old_deliveries.sweep, 600.0, "never"),
     Sweep("old_samples", old_samples.sweep, 60.0, "never"),
     Sweep("preemptions", preemptions.sweep, 5.0, "never"),
+    Sweep("reservations", reservations.sweep, 10.0, "never"),
     Sweep("leases", leases.sweep, 10.0, "never"),
     Sweep("budgets", budgets.sweep, 60.0, "budgets"),
     Sweep("statements", statements.sweep, 600.0, "never"),

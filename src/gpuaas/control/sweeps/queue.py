@@ -15,7 +15,7 @@ def sweep(store: Store) -> int:
     placed, delayed = 0, set()
     for ticket in store.transact(waiting.line):
         first = ticket.gpu_model not in delayed and not ticket.preemptible
-        many, waits = store.transact(waiting.place, ticket, first, store.preemption_grace)
+        many, waits = store.transact(waiting.place, ticket, first)
         placed += many
         if waits and not ticket.preemptible:
             delayed.add(ticket.gpu_model)

@@ -49,6 +49,7 @@ class Allocations:
         max_duration_seconds: int | None = None,
         idle_seconds: int | None = None,
         preemptible: bool = False,
+        reservation: str | None = None,
         idempotency_key: str | None = None,
     ) -> Launched:
         """Accepted, not finished: `client.wait(launched.operations[0])` waits for the machine.
@@ -57,6 +58,7 @@ class Allocations:
         your project. `keys` are names of your SSH keys, all by default.
         `max_duration_seconds` after it is up, or after `idle_seconds` of doing nothing, it is stopped, then released.
         `preemptible`: released after a warning when others do not fit without it.
+        `reservation`: uses it; offer and count are what was booked, and the machine is stopped when its window ends.
         With an `idempotency_key` of your own the call can be repeated by another process too.
         """
         access = Access(keys=list(keys)) if keys else Access()
@@ -73,6 +75,7 @@ class Allocations:
             wait_seconds=wait_seconds,
             priority=priority,
             preemptible=preemptible,
+            reservation=reservation,
         )
         return self._api.post(path("allocations"), body, Launched, idempotency_key)
 

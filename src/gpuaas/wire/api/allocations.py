@@ -50,6 +50,7 @@ class Launch(In, frozen=True):
     runtime_bundle_slug: Ref | None = None
     lease: LeaseRequest | None = None
     preemptible: bool = False  # gives way to others when they do not fit, after a warning
+    reservation: Ref | None = None  # uses it; offer and count are what was booked
 
 
 class PlanRequest(In, frozen=True):

@@ -4,8 +4,8 @@ from sqlalchemy import Column, ForeignKey, Index, Table, Text
 
 from gpuaas.control.store.tables.base import at, metadata
 
-# `wanted_by` is a group in the line. Written and removed only under the lock of its row there, so that a machine is
-# never released for somebody who has found another place.
+# `wanted_by` is a group in the line, or a reservation. Written and removed only under the lock of its row, so that a
+# machine is never released for somebody who has found another place.
 preemptions = Table(
     "preemptions",
     metadata,
