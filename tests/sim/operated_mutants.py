@@ -39,6 +39,13 @@ OPERATED = (
         1,
     ),
     Mutant(
+        "groups are placed in another tenant's pool",
+        CONTROL + "placement/filters.py",
+        "    other_tenants_pool,\n",
+        "",
+        7,
+    ),
+    Mutant(
         "a node becomes a pool while others are on it",
         CONTROL + "app/slots.py",
         "    if org and others:\n",
@@ -79,5 +86,19 @@ OPERATED = (
         "    if _blocked_by_quota(found) or ticket.preemptible:",
         "    if ticket.preemptible:",
         1,
+    ),
+    Mutant(
+        "no node is kept for the first in line",
+        CONTROL + "operations/waiting.py",
+        "    elif first:\n        _hold(",
+        "    elif not first:\n        _hold(",
+        7,
+    ),
+    Mutant(
+        "what was kept for who was first before is kept from who is first now",
+        CONTROL + "operations/waiting.py",
+        " and queue.let_others_go(tx, ticket):",
+        " and not ticket:",
+        10,
     ),
 )

@@ -53,7 +53,7 @@ class Operator(Client):
         if verb == "node.pool":
             return self._to_undo(verb, (node, pick(TENANTS)), verb, (node, None))
         if verb == "org.quota":
-            return verb, (pick(TENANTS), pick((2, 3, 4)))
+            return verb, (pick(TENANTS), pick((3, 5, 8)))
         if verb == "user.disable":
             user = pick(USERS)
             return self._to_undo(verb, (user,), "user.enable", (user,))
@@ -76,7 +76,7 @@ class Lead(Client):
 
     def next_request(self) -> Request:
         self.made += 1
-        verb, about = "project.quota", self.rng.choice((1, 2, 3, 5))
+        verb, about = "project.quota", self.rng.choice((2, 4, 7))
         if self.rng.random() < 0.3:
             verb, about = "budget.set", self.rng.choice((4, 40)) * 1_000_000
         return Request(f"{self.name}-{self.made}", verb, self.name, work=VERBS[verb], about=(about,))

@@ -108,7 +108,7 @@ class World:
             ]
         self.attach(url)
         if limits.operated:
-            self.monitor.execute("UPDATE quotas SET most = 5 WHERE owner_id <> org_id")
+            self.monitor.execute("UPDATE quotas SET most = 7 WHERE owner_id <> org_id")
         for agent in self.agents:
             agent.start()
 
