@@ -69,15 +69,15 @@ OPERATED = (
     Mutant(
         "who has waited is not held to any quota",
         CONTROL + "operations/launch.py",
-        "    if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group)):",
+        "    if over := quota.exceeded(tx, first.org_id, first.project_id, offer, len(group), free_at=need.free_at):",
         "    if over := [] and [(first, True)]:",
         1,
     ),
     Mutant(
         "what is being made does not count against a quota",
         CONTROL + "store/quotas.py",
-        "AND a.node_id IS NOT NULL AND a.reaped_at IS NULL",
-        "AND a.active_at IS NOT NULL AND a.reaped_at IS NULL",
+        "ON o.id = a.offer_id\n    WHERE a.{scope}_id = %(owner_id)s AND a.node_id IS NOT NULL",
+        "ON o.id = a.offer_id\n    WHERE a.{scope}_id = %(owner_id)s AND a.active_at IS NOT NULL",
         1,
     ),
     Mutant(
