@@ -52,9 +52,16 @@ def insert_token(
 
 def caller(tx: Tx, secret: str) -> Caller | None:
     """Who holds this secret, if it is valid right now."""
-    row = tx.run(_CALLER, {"hash": digest(secret), "now": tx.now}).fetchone()
-    if row is None:
+    asked = _CALLER, {"hash": digest(secret), "now": tx.now}
+    if tx.reads:  # next it is asked what they see: the answer comes along
+        found, visible = tx.together(asked, identity.visible_with(asked[1]))
+    else:
+        found, visible = tx.run(*asked).fetchall(), []
+    if not found:
         return None
+    row = found[0]
+    if tx.reads:
+        tx.remembered[row[0]] = visible
     user_id, email, name, platform_role, token_id, scopes, kind, last_used_at = row
     if last_used_at is None or tx.now - last_used_at > USED_RESOLUTION:
         tx.conn.execute(update(t.tokens).where(t.tokens.c.id == token_id).values(last_used_at=tx.now))

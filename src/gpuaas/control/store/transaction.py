@@ -63,6 +63,8 @@ class Tx:
     authorized: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     preemption_grace: timedelta = PREEMPTION_GRACE  # how long a machine has that is told to give way
+    reads: bool = False  # and nothing else: what was read once is still so
+    remembered: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)  # where it reads only
     break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
     _measured: list[tuple[str, float, dict[str, str]]] = field(default_factory=list)
     _traced: list[tuple[str, str | None, float, float, dict[str, Any]]] = field(default_factory=list)
@@ -356,7 +358,7 @@ class Store:
                 driver: Any = conn.connection.driver_connection
                 driver.autocommit = True
                 try:
-                    tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id)
+                    tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id, reads=True)
                     found = work(tx)
                 finally:
                     if not driver.closed:
