@@ -460,6 +460,9 @@ def settled(world: World) -> None:
         world.watch.rules.settled(rows)
     else:
         room = {row["owner_id"]: row["most"] - row["used"] for row in quotas}
+        for row in reserved:  # what is booked counts, for whoever may stay until then
+            for owner in {row["project_id"], row["org_id"]} & set(room):
+                room[owner] -= row["count"]
         _nobody_waits_in_vain([rows[id] for id in sorted(queued)], room, slots)
     if world.limits.reserving:
         all_kept(reserved, slots, world.clock.now())

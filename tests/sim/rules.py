@@ -25,7 +25,8 @@ Row = dict[str, Any]
 HOUR = 3_600_000_000  # microseconds
 PLACE = timedelta(hours=1)  # what a place in the line counts for, for each GPU
 QUERIES = {
-    "claims": "SELECT c.id, c.slot_id, c.allocation_id, c.state, s.node_id, a.org_id, a.group_id FROM claims c"
+    "claims": "SELECT c.id, c.slot_id, c.allocation_id, c.state, s.node_id, a.org_id, a.group_id,"
+    " EXISTS (SELECT FROM reservations r WHERE r.group_id = a.group_id) AS reserved FROM claims c"
     " JOIN slots s ON s.id = c.slot_id JOIN allocations a ON a.id = c.allocation_id WHERE c.state <> 'freed'",
     "drains": "SELECT target_id AS id, deadline, xmin::text FROM drains",
     "holds": "SELECT node_id AS id, group_id, xmin::text FROM holds",
@@ -97,7 +98,7 @@ class Rules:
             for target in (slot, node):
                 expect(not self._unchanged("drains", target), f"drain: {whose} came to {target}, which is drained")
             hold = self._unchanged("holds", node)
-            holder = hold["group_id"] if hold else claim["group_id"]
+            holder = hold["group_id"] if hold and not claim["reserved"] else claim["group_id"]  # its own place there
             expect(claim["group_id"] == holder, f"queue: {whose} was placed on a node that is kept for {holder}")
             before = self._unchanged("slots", slot)
             expect(before is None or before["state"] == "approved", f"{whose} came to {slot}, which is out of service")

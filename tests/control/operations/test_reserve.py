@@ -154,6 +154,16 @@ def test_nobody_comes(cluster: Cluster, clock: Set) -> None:
     assert states(cluster, waits) == ["provisioning"]
 
 
+def test_it_is_over_with_its_window_whether_or_not_anybody_looked(cluster: Cluster, clock: Set) -> None:
+    cluster.agent("a", gpus=1)
+    made = book(cluster, clock)
+    clock.pass_(hours=6)
+    with pytest.raises(Problem, match="is over"):
+        cluster.launch("late", reservation="demo")
+    sweep.sweep(cluster.store)
+    assert now(cluster, made).state == "expired"
+
+
 def test_cancelled_it_is_everybodys_again(cluster: Cluster, clock: Set) -> None:
     cluster.agent("a", gpus=1)
     made = book(cluster, clock)

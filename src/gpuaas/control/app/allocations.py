@@ -101,8 +101,9 @@ def _from_reservation(
     reservation = reservations.by_id(tx, seen[0].id, lock=True) if seen else None
     if reservation is None:
         raise not_found("reservation", request.reservation)
-    if reservation.state != "booked" or tx.now < reservation.starts_at:
-        when = "is over" if reservation.state != "booked" else f"begins at {reservation.starts_at:%Y-%m-%d %H:%M} UTC"
+    if reservation.state != "booked" or not reservation.starts_at <= tx.now < reservation.ends_at:
+        over = reservation.state != "booked" or tx.now >= reservation.ends_at
+        when = "is over" if over else f"begins at {reservation.starts_at:%Y-%m-%d %H:%M} UTC"
         raise conflict(
             "not_its_time", f"The reservation {reservation.name!r} {when}.", "See `gpuaas reservation ls -a`."
         )
