@@ -80,4 +80,5 @@ class Record(Struct, frozen=True):
         slots = self.intent.slots if self.intent else []
         dirty = [scrub.gpu for scrub in self.scrubs if not scrub.clean]
         seat = self.spec.body.seat if self.spec and self.spec.body and not self.gone else None
-        return Holding(self.id, incarnation, generation, restarts, slots, self.gone, dirty, seat)
+        gpus = self.intent.gpus if self.intent else []
+        return Holding(self.id, incarnation, generation, restarts, slots, self.gone, dirty, seat, gpus)

@@ -231,6 +231,7 @@ class Holding(Part, frozen=True):
     gone: bool = False
     dirty: list[Label] = []  # GPUs of a gone one that could not be scrubbed: free in no database, however old
     seat: Annotated[int, Meta(ge=0, le=65535)] | None = None  # None: not known, or from an agent that does not say it
+    gpus: list[Label] = []  # a database that was restored from before the node joined knows its slots by other ids
 
 
 # --- frames: agent to server ------------------------------------------------------------------------------------

@@ -102,6 +102,13 @@ def test_what_the_store_does_not_know_is_kept_and_its_slots_set_aside(cluster: C
     assert [held.id for held in spec.body.slots] == [free.id]
 
 
+def test_what_the_store_does_not_know_sets_its_gpus_aside_whatever_their_slots_are_called_now(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2)
+    slot, free = cluster.slots(agent)
+    agent.report(unknown=[Holding(Ids().new("al"), 1, 3, 0, [Ids().new("sl")], gpus=list(slot.gpus))])
+    assert {s.id: s.state for s in cluster.slots(agent)} == {slot.id: "quarantined", free.id: "approved"}
+
+
 def test_a_node_cannot_set_aside_the_slots_of_another(cluster: Cluster) -> None:
     victim, attacker = cluster.agent("node-1"), cluster.agent("node-2")
     theirs = [slot.id for slot in cluster.slots(victim)]

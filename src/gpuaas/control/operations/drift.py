@@ -37,9 +37,10 @@ def reconcile(tx: Tx, node_id: str, holding: Holding) -> None:
 
 def set_aside(tx: Tx, node_id: str, holding: Holding, reason: str) -> None:
     """The slots of what this store does not know must not be given to anybody until a person has looked."""
-    for slot in slots.by_ids(tx, list(holding.slots)):
-        concerned = not holding.gone or any(gpu in holding.dirty for gpu in slot.gpus)
-        if concerned and slot.node_id == node_id and slot.state == "approved" and slot.reason != reason:
+    for slot in slots.slots(tx, node_id):
+        named = slot.id in holding.slots or any(gpu in holding.gpus for gpu in slot.gpus)
+        concerned = named if not holding.gone else any(gpu in holding.dirty for gpu in slot.gpus)
+        if concerned and slot.state == "approved" and slot.reason != reason:
             slots.move(tx, slot, "quarantine", reason)
             _tell_operators(tx, node_id, "slot.quarantined", slot=slot.id, reason=reason)
     log.warning("unknown object on a node", extra={"fields": {"node_id": node_id, "id": holding.id}})
