@@ -8,7 +8,8 @@ timing: whether a statement waits for a lock is asked of PostgreSQL, not guessed
 import random
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -118,6 +119,11 @@ class SimConnection(psycopg.Connection[Any]):
                 state = gen.send(state)
         except StopIteration as stop:
             return stop.value
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:  # type: ignore[override]
+        """One statement after the other: sent together, they would run on while another task has its turn."""
+        yield
 
     def _until_ready(self, poller: Any) -> None:
         while not poller.poll(3):
