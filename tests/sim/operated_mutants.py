@@ -57,14 +57,14 @@ OPERATED = (
         CONTROL + "store/quotas.py",
         "    FOR NO KEY UPDATE\n",
         "",
-        7,
+        10,
     ),
     Mutant(
         "the quota of an organisation is not looked at",
         CONTROL + "operations/quota.py",
         '(("project", project_id), ("org", org_id))',
         '(("project", project_id),)',
-        1,
+        41,
     ),
     Mutant(
         "who has waited is not held to any quota",
@@ -92,13 +92,6 @@ OPERATED = (
         CONTROL + "operations/waiting.py",
         "    elif first:\n        _hold(",
         "    elif not first:\n        _hold(",
-        7,
-    ),
-    Mutant(
-        "what was kept for who was first before is kept from who is first now",
-        CONTROL + "operations/waiting.py",
-        " and queue.let_others_go(tx, ticket):",
-        " and not ticket:",
-        10,
+        1,
     ),
 )
