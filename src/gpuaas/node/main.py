@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import gpuaas
-from gpuaas.kit import traces
+from gpuaas.kit import memory, traces
 from gpuaas.kit.clock import Clock, SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
@@ -26,7 +26,6 @@ from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Disk, Host
-from gpuaas.node.host.kernel import share_memory_arenas
 from gpuaas.node.host.linux import LinuxConfig, LinuxHost
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.identity import Identity, identity
@@ -46,7 +45,7 @@ log = logging.getLogger(__name__)
 
 def run_agent(config: AgentConfig) -> None:
     """Blocks until SIGTERM or SIGINT."""
-    share_memory_arenas()
+    memory.give_back()
     traces.setup("gpuaas-agent")
     try:
         asyncio.run(_until_signalled(config))

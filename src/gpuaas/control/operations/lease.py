@@ -72,7 +72,7 @@ def _stop(tx: Tx, allocation: Allocation, end: Deadline) -> int:
     if allocation.state == "restarting":
         return 0
     leases.set_lease(tx, allocation.id, stage=STOPPED, stage_at=tx.now)
-    _emit(tx, "lease.ended", allocation, reason=end.reason, released_at=(tx.now + GRACE).isoformat())
+    allocations.tell(tx, "lease.ended", allocation, reason=end.reason, released_at=(tx.now + GRACE).isoformat())
     if allocation.state == "active":
         stop.start(tx, allocation)
     return 1
@@ -81,7 +81,7 @@ def _stop(tx: Tx, allocation: Allocation, end: Deadline) -> int:
 def _over(tx: Tx, allocation: Allocation, lease: Lease) -> int:
     """The grace is counted from the end of the lease, whatever else happened to the machine since."""
     if may_be_released(lease, tx.now):
-        _emit(tx, "lease.released", allocation)
+        allocations.tell(tx, "lease.released", allocation)
         operation = release.start(tx, allocation)
         about = {"org_id": allocation.org_id, "project_id": allocation.project_id, "kind": "allocation"}
         said = {"name": allocation.name, "reason": "its lease is over", "was": allocation.state}
@@ -95,7 +95,7 @@ def _over(tx: Tx, allocation: Allocation, lease: Lease) -> int:
 
 def _warn(tx: Tx, allocation: Allocation, end: Deadline) -> None:
     left = max(int((end.at - tx.now).total_seconds()), 0)
-    _emit(tx, "lease.warning", allocation, reason=end.reason, ends_at=end.at.isoformat(), seconds=left)
+    allocations.tell(tx, "lease.warning", allocation, reason=end.reason, ends_at=end.at.isoformat(), seconds=left)
     if allocation.state == "active" and allocation.node_id is not None:
         tx.post(f"dial:{allocation.node_id}", encode(Notice(allocation.id, warning(allocation, end, left))).decode())
 
@@ -107,16 +107,4 @@ def warning(allocation: Allocation, end: Deadline, seconds: int) -> str:
     return (
         f"{allocation.name} is stopped in {minutes} minute{'s' if minutes > 1 else ''} ({why}), and released "
         f"{int(GRACE.total_seconds()) // 60} minutes later. To keep it: gpuaas extend {allocation.name} 4h"
-    )
-
-
-def _emit(tx: Tx, type: str, allocation: Allocation, **data: str | int) -> None:
-    tx.emit(
-        type,
-        org_id=allocation.org_id,
-        project_id=allocation.project_id,
-        kind="allocation",
-        id=allocation.id,
-        name=allocation.name,
-        **data,
     )

@@ -178,15 +178,25 @@ def key_ids(tx: Tx, allocation_id: str) -> list[str]:
 def _tell(tx: Tx, allocation: Allocation, was: str | None, since: datetime | None = None) -> None:
     """`since`: when it was so, where that was before anybody noticed."""
     more = {} if since is None else {"since": since.isoformat()}
-    tx.emit(
+    tell(
+        tx,
         f"allocation.{allocation.state}",
+        allocation,
+        was=was,
+        state=allocation.state,
+        version=allocation.version,
+        **more,
+    )
+
+
+def tell(tx: Tx, type: str, allocation: Allocation, **data: Any) -> None:
+    """An event about it in its project's feed."""
+    tx.emit(
+        type,
         org_id=allocation.org_id,
         project_id=allocation.project_id,
         kind="allocation",
         id=allocation.id,
         name=allocation.name,
-        was=was,
-        state=allocation.state,
-        version=allocation.version,
-        **more,
+        **data,
     )

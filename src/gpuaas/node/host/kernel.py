@@ -34,7 +34,6 @@ _CLOEXEC = 1  # of fsopen and fsmount
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_READ, _PR_CAPBSET_DROP = 1, 4, 22, 23, 24
 _PR_SET_CHILD_SUBREAPER = 36
 _SECCOMP_MODE_FILTER = 2
-_M_ARENA_MAX = -8
 _CAPABILITY_VERSION_3 = 0x20080522
 _BPF, _BPF_PROG_QUERY, _BPF_CGROUP_DEVICE = {"x86_64": 321, "aarch64": 280}.get(os.uname().machine, -1), 16, 6
 _KEYCTL, _KEYCTL_JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine, -1), 1
@@ -243,12 +242,6 @@ def name_process(text: str) -> None:
 def hide_from_tracers() -> None:
     """Until the next execve, nobody may look into this process who could not do so to any on the host."""
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
-
-
-def share_memory_arenas() -> None:
-    """glibc gives each thread an arena of its own, and each one keeps what it once needed: megabytes for nothing."""
-    if hasattr(_libc, "mallopt"):
-        _libc.mallopt(_M_ARENA_MAX, 2)
 
 
 def leave_session_keyring() -> None:
