@@ -18,8 +18,8 @@ FAMILIES = {"allocation.*", "operation.*", "reservation.*", "fact.*"}
 
 def types() -> Iterator[tuple[str, str]]:
     """(type, where) of every call of `emit`, followed into the functions that pass a type on."""
-    for file in (SOURCE / "control").rglob("*.py"):
-        tree = ast.parse(file.read_text())
+    trees = {file: ast.parse(file.read_text()) for file in (SOURCE / "control").rglob("*.py")}
+    for file, tree in trees.items():
         functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         for function in functions:
             for call in (node for node in ast.walk(function) if _calls(node, "emit")):
@@ -27,7 +27,8 @@ def types() -> Iterator[tuple[str, str]]:
                 first = call.args[0]
                 if isinstance(first, ast.Name):
                     place = [argument.arg for argument in function.args.args].index(first.id)
-                    callers = [node for node in ast.walk(tree) if _calls(node, function.name)]
+                    within = [tree] if function.name.startswith("_") else trees.values()
+                    callers = [node for each in within for node in ast.walk(each) if _calls(node, function.name)]
                     assert callers, where
                     for caller in callers:
                         yield from ((type, where) for type in _said(caller.args[place]))

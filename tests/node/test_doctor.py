@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuaas.node.host import doctor
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host import doctor, oci_runtimes
 from gpuaas.node.host.cgroups.layout import Layout, detect
 from gpuaas.node.host.findings import Finding, bad, good
 from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
@@ -65,6 +66,15 @@ def test_a_hole_that_the_agent_closes_warns_and_does_not_block() -> None:
     assert not findings[1].ok
     assert "CVE-2025-31133 (no allocation's user namespace has the host's root)" in findings[1].value
     assert "1.3.6" in findings[1].remedy
+
+
+def test_a_runtime_is_never_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [runtime(refusal="it is open to CVE-1"), runtime("crun", refusal="it does not say its version: killed")]
+    monkeypatch.setattr(oci_runtimes, "installed", lambda layout: found)
+    with pytest.raises(HostError, match="/usr/bin/runc: it is open to CVE-1; /usr/bin/crun: it does not say"):
+        oci_runtimes.choose(detect())
+    found[0] = runtime()
+    assert oci_runtimes.choose(detect()) == "/usr/bin/runc"
 
 
 def test_without_a_runtime_that_can_be_used_the_node_is_not_ready() -> None:

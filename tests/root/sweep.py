@@ -92,6 +92,7 @@ class Agent:
             finally:
                 os._exit(1)
         theirs.close()
+        assert self._mine.recv(1) == b"+", "the agent did not start"
 
     def tell(self, spec: Spec, *, traced: bool) -> None:
         self._mine.send(json.dumps({"spec": msgspec.to_builtins(spec), "traced": traced}).encode())
@@ -123,6 +124,7 @@ def _serve(asked: socket.socket, host: LinuxHost, config: LinuxConfig) -> None:
         journal.joined(NODE)
         journal.synced(STORE)
     runner = Runner(host, journal, Hurried())
+    asked.send(b"+")
     while data := asked.recv(1 << 18):
         message = json.loads(data)
         spec = msgspec.convert(message["spec"], Spec)

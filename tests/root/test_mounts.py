@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -337,10 +337,10 @@ def test_a_pin_that_was_never_made_counts_as_none(namespaces: Namespaces, paths:
 
 def test_a_killed_helper_is_replaced(namespaces: Namespaces, live: Path, source: Path) -> None:
     namespaces.create(ID, [Directory(str(live / "target")), Bind(str(source), str(live / "target"))])
-    for pid in _helpers(live):
+    pids = _helpers(live)
+    for pid in pids:
         os.kill(pid, 9)
-    while _helpers(live):
-        time.sleep(0.01)
+    _wait_until_ended(pids)
     assert mounts.at(live / "target", namespaces.mounts(ID))
     namespaces.remove(ID)
 
@@ -412,6 +412,14 @@ def test_every_kind_of_mount_goes_with_the_pin(namespaces: Namespaces, paths: Pa
     namespaces.change(ID, [Image(str(layer / "disk.ext4"), str(live / "disk"))])
     namespaces.remove(ID)
     assert not loops.in_use(layer / "disk.ext4")
+
+
+def _wait_until_ended(pids: list[int]) -> None:
+    """A killed process has no command line any more while its sockets are still open."""
+    for pid in pids:
+        with suppress(FileNotFoundError):
+            while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
 
 
 def _helpers(live: Path) -> list[int]:

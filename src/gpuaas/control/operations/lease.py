@@ -72,7 +72,7 @@ def _stop(tx: Tx, allocation: Allocation, end: Deadline) -> int:
     if allocation.state == "restarting":
         return 0
     leases.set_lease(tx, allocation.id, stage=STOPPED, stage_at=tx.now)
-    allocations.tell(tx, "lease.ended", allocation, reason=end.reason, released_at=(tx.now + GRACE).isoformat())
+    allocations.announce(tx, "lease.ended", allocation, reason=end.reason, released_at=(tx.now + GRACE).isoformat())
     if allocation.state == "active":
         stop.start(tx, allocation)
     return 1
@@ -81,7 +81,7 @@ def _stop(tx: Tx, allocation: Allocation, end: Deadline) -> int:
 def _over(tx: Tx, allocation: Allocation, lease: Lease) -> int:
     """The grace is counted from the end of the lease, whatever else happened to the machine since."""
     if may_be_released(lease, tx.now):
-        allocations.tell(tx, "lease.released", allocation)
+        allocations.announce(tx, "lease.released", allocation)
         operation = release.start(tx, allocation)
         about = {"org_id": allocation.org_id, "project_id": allocation.project_id, "kind": "allocation"}
         said = {"name": allocation.name, "reason": "its lease is over", "was": allocation.state}
@@ -95,7 +95,7 @@ def _over(tx: Tx, allocation: Allocation, lease: Lease) -> int:
 
 def _warn(tx: Tx, allocation: Allocation, end: Deadline) -> None:
     left = max(int((end.at - tx.now).total_seconds()), 0)
-    allocations.tell(tx, "lease.warning", allocation, reason=end.reason, ends_at=end.at.isoformat(), seconds=left)
+    allocations.announce(tx, "lease.warning", allocation, reason=end.reason, ends_at=end.at.isoformat(), seconds=left)
     if allocation.state == "active" and allocation.node_id is not None:
         tx.post(f"dial:{allocation.node_id}", encode(Notice(allocation.id, warning(allocation, end, left))).decode())
 

@@ -60,7 +60,7 @@ def tell(tx: Tx, allocation_id: str, wanted_by: str) -> None:
     if allocation is None or not preemptions.set_(tx, allocation_id, wanted_by, due_at):
         return  # somebody else was faster; the next look chooses again
     seconds = int(tx.preemption_grace.total_seconds())
-    allocations.tell(tx, "preemption.warning", allocation, due_at=due_at.isoformat(), seconds=seconds)
+    allocations.announce(tx, "preemption.warning", allocation, due_at=due_at.isoformat(), seconds=seconds)
     if allocation.state == "active" and allocation.node_id is not None:
         tx.post(f"dial:{allocation.node_id}", encode(Notice(allocation.id, warning(allocation, seconds))).decode())
 
@@ -77,7 +77,7 @@ def call_off(tx: Tx, told: Sequence[Preemption]) -> None:
     for item in told:
         allocation = allocations.by_id(tx, item.allocation_id)
         if allocation is not None and allocation.state in (*MAY_GO, "unreachable"):
-            allocations.tell(tx, "preemption.cancelled", allocation)
+            allocations.announce(tx, "preemption.cancelled", allocation)
 
 
 def enforce(tx: Tx, allocation_id: str) -> int:
@@ -95,7 +95,7 @@ def enforce(tx: Tx, allocation_id: str) -> int:
     operation = release.start(tx, allocation)
     operations.set_phases(tx, operation, say(operation.phases, "deliver", "preempted: it gives way to another request"))
     preemptions.remove(tx, [allocation_id])
-    allocations.tell(tx, "preemption.released", allocation)
+    allocations.announce(tx, "preemption.released", allocation)
     about = {"org_id": allocation.org_id, "project_id": allocation.project_id, "kind": "allocation"}
     said = {"name": allocation.name, "reason": "preempted", "was": allocation.state, "operation": operation.id}
     tx.audit("allocation.release", **about, id=allocation.id, **said)

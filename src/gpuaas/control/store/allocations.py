@@ -178,7 +178,7 @@ def key_ids(tx: Tx, allocation_id: str) -> list[str]:
 def _tell(tx: Tx, allocation: Allocation, was: str | None, since: datetime | None = None) -> None:
     """`since`: when it was so, where that was before anybody noticed."""
     more = {} if since is None else {"since": since.isoformat()}
-    tell(
+    announce(
         tx,
         f"allocation.{allocation.state}",
         allocation,
@@ -189,7 +189,7 @@ def _tell(tx: Tx, allocation: Allocation, was: str | None, since: datetime | Non
     )
 
 
-def tell(tx: Tx, type: str, allocation: Allocation, **data: Any) -> None:
+def announce(tx: Tx, type: str, allocation: Allocation, **data: Any) -> None:
     """An event about it in its project's feed."""
     tx.emit(
         type,

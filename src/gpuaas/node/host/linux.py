@@ -24,7 +24,6 @@ from gpuaas.node.host import (
     findings,
     identity_files,
     limits,
-    oci_runtimes,
     safepath,
     terminals,
     tools,
@@ -109,9 +108,8 @@ class LinuxHost:
         self.gpus: AnyGpus = _gpus(config)
         self._devices = Devices(paths, self.gpus, self._boot_id)
         self._access = Access(paths)
-        runtime = config.runtime or _runtime(self._layout)
         self._machines = Machines(
-            paths, self._namespaces, self._layout, config.prefix, runtime, start_seconds=config.start_seconds
+            paths, self._namespaces, self._layout, config.prefix, config.runtime, start_seconds=config.start_seconds
         )
         self._listeners = Listeners()
         self._choosing = threading.Lock()
@@ -129,6 +127,7 @@ class LinuxHost:
             self._reason = "the node is being examined"
             ready, reason = findings.ready(doctor.check(self._config.paths, simulated_gpus=self._config.simulate_gpus))
             if ready:
+                self._machines.runtime()
                 self._reason = "the base image is being built"
                 image = self._images.ensure()
                 self._reason = "the node's network is being made"
@@ -414,11 +413,6 @@ def _gpus(config: LinuxConfig) -> AnyGpus:
     if config.simulate_gpus:
         return SimulatedGpus(config.paths.state / "simulated-gpus", config.simulate_gpus, config.hostname)
     return RealGpus(Commands(mig=tuple(shlex.split(config.clear_mig))))
-
-
-def _runtime(layout: cgroup_layout.Layout) -> str:
-    usable = [runtime for runtime in oci_runtimes.installed(layout) if not runtime.refusal]
-    return usable[0].path if usable else "runc"
 
 
 def _hostname(name: str) -> str:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gpuaas.kit.errors import HostError
 from gpuaas.kit.ids import is_id
-from gpuaas.node.host import safepath
+from gpuaas.node.host import oci_runtimes, safepath
 from gpuaas.node.host.cgroups import cgroup as cgroups
 from gpuaas.node.host.cgroups.cgroup import Cgroup
 from gpuaas.node.host.cgroups.kill import kill, thaw
@@ -83,7 +83,7 @@ class Machines:
         namespaces: Namespaces,
         layout: Layout,
         prefix: str,
-        runtime: str,
+        runtime: str = "",
         *,
         start_seconds: float = 30.0,
     ) -> None:
@@ -95,6 +95,11 @@ class Machines:
         self._start_seconds = start_seconds
         self._state = paths.run / "runtime"
         self.news = paths.state / "news"
+
+    def runtime(self) -> str:
+        """The OCI runtime; unless one was named, the best that is installed, looked for once."""
+        self._runtime = self._runtime or oci_runtimes.choose(self._layout)
+        return self._runtime
 
     def cgroup(self, id: str) -> Cgroup:
         return cgroups.cgroup(self._layout, id, self._prefix)
@@ -185,7 +190,7 @@ class Machines:
         live = self._paths.live(id)
         self.news.mkdir(mode=0o700, parents=True, exist_ok=True)
         pid_file = str(live / "pid")
-        runtime = [self._runtime, "--root", str(self._state), "run", "--detach", "--pid-file", pid_file]
+        runtime = [self.runtime(), "--root", str(self._state), "run", "--detach", "--pid-file", pid_file]
         plan = Plan(
             id=id,
             live=str(live),

@@ -99,6 +99,15 @@ def installed(layout: Layout) -> list[Runtime]:
     return sorted(found, key=lambda runtime: bool(runtime.refusal))
 
 
+def choose(layout: Layout) -> str:
+    """The program of the best one. Refused with reasons where none can be used: nothing is started by a guess."""
+    found = installed(layout)
+    if not found or found[0].refusal:
+        reasons = "; ".join(f"{runtime.path}: {runtime.refusal}" for runtime in found) or "none is installed"
+        raise HostError("choose", "an OCI runtime", f"{reasons}; `gpuaas agent doctor` says more")
+    return found[0].path
+
+
 def _look(name: str, layout: Layout) -> Runtime | None:
     path = shutil.which(name, path=SEARCH_PATH)
     if path is None:
