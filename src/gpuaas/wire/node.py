@@ -38,6 +38,9 @@ LINK_PATH = "/api/v1/node-link"
 Id = Annotated[str, Meta(pattern=r"^[a-z]{2}-[a-z2-7]{16}" + END)]
 Label = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+@/ -]*" + END)]
 Message = Annotated[str, Meta(max_length=2000)]
+Slug = Annotated[str, Meta(max_length=64, pattern=r"^[a-z0-9][a-z0-9-]*" + END)]  # names a directory
+Version = Annotated[str, Meta(max_length=64, pattern=r"^[a-z0-9][a-z0-9.+_-]*" + END)]  # this too
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}" + END)]  # sha256
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 UnixSeconds = Annotated[float, Meta(ge=0, le=1e11)]
@@ -68,6 +71,17 @@ class KeySpec(Part, frozen=True):
     leased: bool = False
 
 
+class RuntimeSpec(Part, frozen=True):
+    """A version of a bundle that the machine sees. Versions lie side by side; `current` points at one of them."""
+
+    bundle: Slug
+    version: Version
+    digest: Digest  # of the image
+    size: Count
+    current: bool = True
+    applied_at: UnixSeconds = 0
+
+
 class AllocationBody(Part, frozen=True):
     name: Label
     org_id: Id
@@ -84,6 +98,8 @@ class AllocationBody(Part, frozen=True):
     repairs: Count = 0
     open_network: bool = False  # machines of the same project on this node may talk to it
     stopped: bool = False  # it is kept, and does not run
+    # Only for agents that say in Hello that they know it. No machine waits for one: see RuntimeReport.
+    runtimes: Annotated[list[RuntimeSpec], Meta(max_length=64)] = []
 
 
 class Spec(Part, frozen=True, omit_defaults=True):
@@ -160,6 +176,22 @@ class Scrub(Part, frozen=True):
     evidence: Message = ""
 
 
+class RuntimeReport(Part, frozen=True):
+    """How a runtime of a machine stands. The machine is ready whether or not its runtimes are.
+
+    fetching: its image is not here yet; ready: visible, and `current` as asked; failed: see `code` and `message`,
+    nothing was changed for it and `current` is what it was before.
+    """
+
+    bundle: Slug
+    version: Version
+    state: Annotated[str, Meta(pattern=r"^(fetching|ready|failed)" + END)]
+    current: bool = False
+    percent: Annotated[int, Meta(ge=0, le=100)] | None = None
+    code: Annotated[str, Meta(max_length=64)] = ""
+    message: Message = ""
+
+
 class Condition(Part, frozen=True):
     """What the node says about one object for one generation.
 
@@ -174,6 +206,7 @@ class Condition(Part, frozen=True):
     failure: Failure | None = None
     scrubs: list[Scrub] = []
     host_key: Annotated[str, Meta(max_length=1024)] = ""  # public half, for known_hosts
+    runtimes: Annotated[list[RuntimeReport], Meta(max_length=64)] = []  # a condition comes again when one changes
 
 
 class Fact(Part, frozen=True):
@@ -248,6 +281,7 @@ class Hello(Frame, frozen=True, tag="hello"):
     revision: Count
     inventory: Inventory
     traces: bool = False
+    runtimes: bool = False  # it knows what to do with AllocationBody.runtimes
 
 
 class Holdings(Frame, frozen=True, tag="holdings"):
