@@ -4,6 +4,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gpuaas.kit.errors import Problem
 from gpuaas.node.host.interface import Disk
+from gpuaas.wire import node_request
 
 KEY_FILE = "node.key"
 
@@ -21,6 +22,9 @@ class Identity:
 
     def sign_link(self, nonce: str) -> str:
         return self._key.sign(b"gpuaas-node-link:" + nonce.encode()).hex()
+
+    def sign_request(self, method: str, path: str, at: int) -> str:
+        return self._key.sign(node_request.signed(method, path, at)).hex()
 
 
 def identity(disk: Disk) -> Identity:

@@ -82,7 +82,9 @@ class RuntimeSpec(Part, frozen=True):
     applied_at: UnixSeconds = 0
 
 
-class AllocationBody(Part, frozen=True):
+class AllocationBody(Part, frozen=True, omit_defaults=True):
+    """What is as by default is not said: an older agent refuses fields that it does not know."""
+
     name: Label
     org_id: Id
     project_id: Id
@@ -149,6 +151,7 @@ class Inventory(Part, frozen=True):
     slots: Annotated[list[SlotProposal], Meta(max_length=1024)]
     ready: bool = True  # doctor passed, drivers answer, base image exists
     reason: Message = ""
+    architecture: Annotated[str, Meta(max_length=16)] = ""  # as runtimes call it: amd64, arm64; empty: not said
 
 
 class StepReport(Part, frozen=True):

@@ -46,6 +46,7 @@ class Session:
     epoch: int
     journal: str
     traces: bool = False  # it wants to know under which correlation id something was asked for
+    runtimes: bool = False  # it knows what to do with a machine's runtimes
 
 
 def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
@@ -68,7 +69,7 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
     inventory.reconcile(tx, node, hello.inventory)
     synced = hello.store_id == store_id and node.synced_store_id == store_id
     _heard(tx, node, synced)
-    session = Session(node.id, epoch, hello.journal_incarnation, hello.traces)
+    session = Session(node.id, epoch, hello.journal_incarnation, hello.traces, hello.runtimes)
     return session, Welcome(store_id, epoch, synced, LEASE_SECONDS)
 
 
@@ -106,7 +107,7 @@ def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     if session.traces:
         asked = operations.correlation_ids(tx, [spec.id for spec in found])
         found = [msgspec.structs.replace(spec, correlation_id=asked.get(spec.id, "")) for spec in found]
-    for spec in found:
+    for spec in found if session.runtimes else map(_without_runtimes, found):
         size += len(msgspec.json.encode(spec))
         if batch and size > MAX_SPEC_BYTES:
             break
@@ -114,6 +115,13 @@ def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     cut = len(batch) < len(found) or len(found) == SPECS_PER_FRAME
     upto = batch[-1].revision if cut else max([node.revision, *(spec.revision for spec in batch)])
     return Specs(store_id, since, upto, batch)
+
+
+def _without_runtimes(spec: Spec) -> Spec:
+    """An agent that went back to an older version would refuse the whole machine."""
+    if spec.body is None or not spec.body.runtimes:
+        return spec
+    return msgspec.structs.replace(spec, body=msgspec.structs.replace(spec.body, runtimes=[]))
 
 
 def _hold(tx: Tx, report: Report) -> None:

@@ -35,7 +35,7 @@ def build(
         restarts=allocation.restarts,
         open_network=project.open_network,
     )
-    return _fitting(msgspec.to_builtins(body))
+    return _fitting({name: msgspec.to_builtins(getattr(body, name)) for name in body.__struct_fields__})
 
 
 def with_keys(tx: Tx, allocation: Allocation, body: Body) -> Body:

@@ -142,4 +142,4 @@ def inventory(text: str, host: str, address: str, cpus: int | None = None, memor
         )
         for gpu in found
     ]
-    return Inventory(host, address, cpus, memory_mib, [report(gpu) for gpu in found], slots)
+    return Inventory(host, address, cpus, memory_mib, [report(gpu) for gpu in found], slots, architecture="amd64")

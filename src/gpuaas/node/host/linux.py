@@ -5,6 +5,7 @@ finds), then allocations.
 """
 
 import os
+import platform
 import re
 import shlex
 import socket
@@ -54,6 +55,7 @@ from gpuaas.node.host.supervisor import news, requests
 from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Sample, Scrub
 
 GRACE_SECONDS = 1.0
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as runtimes call them
 _MIB = 2**20
 _READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
 
@@ -179,6 +181,7 @@ class LinuxHost:
             proposals,
             ready=self._ready,
             reason=self._reason,
+            architecture=ARCHITECTURES.get(platform.machine(), ""),
         )
 
     def present(self) -> list[Present]:
