@@ -52,15 +52,21 @@ _TAKEN = """
     WHERE node_id = %(node_id)s AND gpu_model = %(gpu_model)s
 """
 _CLOSE_ALL = "UPDATE capacity SET open = false"
-_RECOUNT = """
+# The live claim on a slot s of one node. LIMIT keeps the planner, whatever it believes of how many there are, from
+# reading the claims of all nodes for those of one: 6 ms of 10,000 nodes, where it takes 0.1.
+CLAIM = """
+    SELECT coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) AS alone
+    FROM claims c JOIN allocations a ON a.id = c.allocation_id JOIN offers o ON o.id = a.offer_id
+    WHERE c.slot_id = s.id AND c.state <> 'freed' LIMIT 1
+"""
+_RECOUNT = f"""
     WITH there AS (
         SELECT s.gpu_model, s.numa, coalesce(s.card, 'link group ' || s.link_group, s.id) AS link,
-            (s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL AND b.slot_id IS NULL)::int AS slots,
-            CASE WHEN s.state = 'approved' AND c.id IS NULL AND d.slot_id IS NULL AND b.slot_id IS NULL
+            (s.state = 'approved' AND c.alone IS NULL AND d.slot_id IS NULL AND b.slot_id IS NULL)::int AS slots,
+            CASE WHEN s.state = 'approved' AND c.alone IS NULL AND d.slot_id IS NULL AND b.slot_id IS NULL
                 THEN cardinality(s.gpus) ELSE 0 END AS gpus,
-            coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) AS alone
-        FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
-            LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
+            coalesce(c.alone, false) AS alone
+        FROM slots s LEFT JOIN LATERAL ({CLAIM}) c ON true
             LEFT JOIN drains d ON d.slot_id = s.id
             LEFT JOIN (SELECT DISTINCT slot_id FROM bookings WHERE node_id = %(node_id)s) b ON b.slot_id = s.id
         WHERE s.node_id = %(node_id)s AND s.state <> 'retired'

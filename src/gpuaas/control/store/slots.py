@@ -147,16 +147,18 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
-        c.id IS NOT NULL, EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card,
-        coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false),
-        EXISTS (SELECT FROM bookings b WHERE b.slot_id = s.id) {more}
-    FROM slots s LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
-        LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
+        c.alone IS NOT NULL, EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card,
+        coalesce(c.alone, false), EXISTS (SELECT FROM bookings b WHERE b.slot_id = s.id) {more}
+    FROM slots s LEFT JOIN LATERAL ({claim}) c ON true
     WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
-_ALL_VIEWS, _SOME_VIEWS = (_VIEWS.format(which=w, more="") for w in ("", "AND s.node_id = ANY(%(ids)s::text[])"))
+_CLAIM = capacity.CLAIM.replace("LIMIT 1", "")
+_ALL_VIEWS, _SOME_VIEWS = (
+    _VIEWS.format(which=w, more="", claim=_CLAIM) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])")
+)
 _LOCKED_VIEWS = _VIEWS.format(
     which="AND s.node_id = %(id)s",
+    claim=capacity.CLAIM,
     more=""", EXISTS (SELECT FROM drains d WHERE d.target_id = s.node_id),
         (SELECT h.group_id FROM holds h WHERE h.node_id = s.node_id)""",
 )
