@@ -183,7 +183,38 @@ RESERVATION = Lifecycle(
     ),
 )
 
-ALL = (ALLOCATION, OPERATION, NODE, SLOT, CLAIM, DELIVERY, RESERVATION)
+RUNTIME_BUNDLE = Lifecycle(
+    "runtime bundle",
+    initial="draft",
+    ends=frozenset({"deprecated"}),
+    actions=frozenset({"publish", "deprecate"}),
+    rows=(
+        Row("draft", "publish", "published", "its image is here and is what its manifest says"),
+        Row("published", "deprecate", "deprecated", "nobody gets it anew; whoever has it keeps it"),
+    ),
+)
+
+ALLOCATION_RUNTIME = Lifecycle(
+    "allocation runtime",
+    initial="applying",
+    ends=frozenset({"failed", "superseded", "replaced", "removed"}),
+    actions=frozenset({"rollback", "repair", "remove"}),
+    rows=(
+        Row("applying", "ready", "applied", "the node shows it, and `current` points at it"),
+        Row("applying", "fail", "failed", "the node said why; the version before is wanted again"),
+        Row("applying", "supersede", "superseded", "another version of the bundle was asked for, or a release"),
+        Row("applying", "remove", "removed", "the bundle is taken off the machine"),
+        Row("applied", "rollback", STAYS, "where a version lies beside it"),
+        Row("applied", "repair", STAYS, "its image is checked, and fetched again if it is damaged"),
+        Row("applied", "keep", "kept", "another version is current; this one lies beside it"),
+        Row("applied", "replace", "replaced", "the same version was applied again"),
+        Row("applied", "remove", "removed", "the bundle is taken off the machine"),
+        Row("kept", "replace", "replaced", "it was applied again, or too many lie beside the current one"),
+        Row("kept", "remove", "removed", "the bundle is taken off the machine"),
+    ),
+)
+
+ALL = (ALLOCATION, OPERATION, NODE, SLOT, CLAIM, DELIVERY, RESERVATION, RUNTIME_BUNDLE, ALLOCATION_RUNTIME)
 
 # The states in which an allocation costs money.
 COSTING = frozenset({"active", "restarting"})

@@ -15,5 +15,6 @@ from gpuaas.control.store.tables.preemptions import *
 from gpuaas.control.store.tables.queue import *
 from gpuaas.control.store.tables.quotas import *
 from gpuaas.control.store.tables.reservations import *
+from gpuaas.control.store.tables.runtimes import *
 from gpuaas.control.store.tables.usage import *
 from gpuaas.control.store.tables.webhooks import *

@@ -52,6 +52,7 @@ nodes = Table(
     at("created_at"),
     at("last_seen_at", nullable=True),
     Column("clock_skew_seconds", Double),  # ahead of the server that heard it last
+    Column("runtimes", Boolean, nullable=False, server_default=text("false")),  # its agent can show some to a machine
     one_of("state", lifecycle.NODE.states),
     Index("uq_nodes_name_live", "name", unique=True, postgresql_where=text("state <> 'removed'")),
 )

@@ -1,0 +1,101 @@
+"""The catalog of runtimes. `move` is the only writer of a version's state."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpuaas.control.store.rows import jsonb, made, names, unique
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Stale
+from gpuaas.model.lifecycle import RUNTIME_BUNDLE
+from gpuaas.model.runtime import RuntimeBundle
+
+_SELECT = f"SELECT {names(RuntimeBundle)} FROM managed_runtime_bundles"
+_INSERT = f"""
+    INSERT INTO managed_runtime_bundles (id, project_id, slug, version, architecture, product, description, family,
+        support, is_default, digest, size, requirements, manifest, state, created_by, created_at)
+    VALUES (%(id)s, %(project_id)s, %(slug)s, %(version)s, %(architecture)s, %(product)s, %(description)s, %(family)s,
+        %(support)s, %(is_default)s, %(digest)s, %(size)s, %(requirements)s, %(manifest)s, 'draft', %(created_by)s,
+        %(now)s)
+    RETURNING {names(RuntimeBundle)}
+"""
+_REWRITE = f"""
+    UPDATE managed_runtime_bundles SET product = %(product)s, description = %(description)s, family = %(family)s,
+        support = %(support)s, is_default = %(is_default)s, digest = %(digest)s, size = %(size)s,
+        requirements = %(requirements)s, manifest = %(manifest)s, created_by = %(created_by)s
+    WHERE id = %(id)s AND state = 'draft' RETURNING {names(RuntimeBundle)}
+"""
+# Of the platform, or of one of these projects.
+_VISIBLE = "(project_id IS NULL OR project_id = ANY(%(projects)s::text[]))"
+
+
+def insert(tx: Tx, **values: Any) -> RuntimeBundle:
+    """A draft. Taken: the catalog has this version."""
+    with unique():
+        row = tx.run(_INSERT, {"id": tx.ids.new("rb"), "now": tx.now, **_plain(values)}).fetchone()
+    assert row is not None
+    return made(RuntimeBundle, row)
+
+
+def rewrite(tx: Tx, bundle: RuntimeBundle, **values: Any) -> RuntimeBundle:
+    """A draft is what was said of it last."""
+    row = tx.run(_REWRITE, {"id": bundle.id, **_plain(values)}).fetchone()
+    if row is None:
+        raise Stale(f"runtime bundle {bundle.id} is no draft any more")
+    return made(RuntimeBundle, row)
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: jsonb(value) if isinstance(value, dict) else value for name, value in values.items()}
+
+
+def by_name(
+    tx: Tx, slug: str, version: str, architecture: str, project_id: str | None, *, lock: bool = False
+) -> RuntimeBundle | None:
+    statement = f"""{_SELECT} WHERE slug = %(slug)s AND version = %(version)s AND architecture = %(architecture)s
+        AND coalesce(project_id, '') = %(project_id)s {"FOR NO KEY UPDATE" if lock else ""}"""
+    values = {"slug": slug, "version": version, "architecture": architecture, "project_id": project_id or ""}
+    row = tx.run(statement, values).fetchone()
+    return None if row is None else made(RuntimeBundle, row)
+
+
+def by_id(tx: Tx, id: str, *, lock: bool = False) -> RuntimeBundle | None:
+    row = tx.run(f"{_SELECT} WHERE id = %(id)s {'FOR NO KEY UPDATE' if lock else ''}", {"id": id}).fetchone()
+    return None if row is None else made(RuntimeBundle, row)
+
+
+def by_digest(tx: Tx, digest: str) -> list[RuntimeBundle]:
+    return [made(RuntimeBundle, row) for row in tx.run(f"{_SELECT} WHERE digest = %(digest)s", {"digest": digest})]
+
+
+def visible(
+    tx: Tx,
+    project_ids: Sequence[str],
+    states: Sequence[str],
+    *,
+    after: tuple[str, str] | None = None,
+    limit: int = 10_000,
+) -> list[RuntimeBundle]:
+    """What these projects can use, by slug and version."""
+    slug, id = after or ("", "")
+    statement = f"""{_SELECT} WHERE {_VISIBLE} AND state = ANY(%(states)s::text[])
+        AND (slug, id) > (%(slug)s, %(id)s) ORDER BY slug, id LIMIT %(limit)s"""
+    values = {"projects": list(project_ids), "states": list(states), "slug": slug, "id": id, "limit": limit}
+    return [made(RuntimeBundle, row) for row in tx.run(statement, values)]
+
+
+def manifest(tx: Tx, id: str) -> dict[str, Any]:
+    row = tx.run("SELECT manifest FROM managed_runtime_bundles WHERE id = %(id)s", {"id": id}).fetchone()
+    assert row is not None
+    found: dict[str, Any] = row[0]
+    return found
+
+
+def move(tx: Tx, bundle: RuntimeBundle, event: str) -> RuntimeBundle:
+    becomes = RUNTIME_BUNDLE.next(bundle.state, event)
+    statement = f"""UPDATE managed_runtime_bundles SET state = %(becomes)s, {becomes}_at = %(now)s
+        WHERE id = %(id)s AND state = %(state)s RETURNING {names(RuntimeBundle)}"""
+    values = {"id": bundle.id, "state": bundle.state, "becomes": becomes, "now": tx.now}
+    row = tx.run(statement, values).fetchone() if becomes else None
+    if row is None:
+        raise Stale(f"runtime bundle {bundle.id} is {bundle.state}: {event} means nothing there")
+    return made(RuntimeBundle, row)
