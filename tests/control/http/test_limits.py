@@ -87,6 +87,14 @@ def test_zero_is_any_number(clock: VirtualClock) -> None:
         limiter.admit_login("192.0.2.1")
 
 
+def test_any_number_with_a_token_is_not_counted_for_the_address(clock: VirtualClock) -> None:
+    limiter = Limiter(clock, Rates(token=0, address=1))
+    for _ in range(1000):
+        limiter.admit("192.0.2.1", "gpt_good")
+        limiter.vouch("192.0.2.1", "gpt_good")
+    assert refused(clock, limiter) == 10
+
+
 def tries(pace: Pace, account: str, address: str) -> int:
     """How many wrong ones in a row before one has to wait."""
     made, problem = _until_refused(lambda: pace.attempt(account, address))

@@ -34,13 +34,11 @@ class Buckets:
 
     def take(self, caller: bytes | str, amount: float = 1.0) -> float:
         """0 when there was enough; else the seconds until there is. A negative amount gives back."""
-        if not self.per_second:
-            return 0.0
         now = self._clock.boottime()
         with self._lock:
             level, at = self._filled.get(caller, (self.size, now))
             level = min(self.size, level + (now - at) * self.per_second)
-            enough = level >= amount
+            enough = level >= amount or not self.per_second  # any number: who asks is remembered all the same
             self._filled[caller] = (min(self.size, level - amount) if enough else level, now)
             self._filled.move_to_end(caller)
             while len(self._filled) > self._most:
@@ -72,7 +70,7 @@ class Limiter:
     def vouch(self, address: str, secret: str) -> None:
         """The token is valid: from now on it counts for itself."""
         token = digest(secret)
-        if token not in self._tokens and self._tokens.per_second:
+        if token not in self._tokens:
             self._tokens.take(token)
             self._addresses.take(network(address), -1.0)
 
