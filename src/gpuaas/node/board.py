@@ -22,7 +22,9 @@ Target = tuple[Version, bool]
 
 class Board:
     def __init__(self, journal: Journal, clock: Clock) -> None:
-        self.on_change: Callable[[], None] = lambda: None  # called from any thread, without the lock
+        # Called from any thread, without the lock: there may be something to do and to say, or only progress to tell.
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_progress: Callable[[], None] = lambda: None
         self.conditions: dict[str, Condition] = {}
         self.settled: dict[str, Target] = {}
         self.retries: dict[str, Retry] = {}
@@ -51,7 +53,7 @@ class Board:
             if self.current(spec) is None:
                 return False
             self._converging(spec, progress)
-        self.on_change()
+        self.on_progress()
         return True
 
     def ready(self, spec: Spec, progress: Progress, applied: Applied, target: Target, host_key: str) -> None:

@@ -42,6 +42,8 @@ from gpuaas.wire.node import LINK_PATH, Dial, Notice
 
 log = logging.getLogger(__name__)
 
+TELL_SECONDS = 0.05
+
 
 def run_agent(config: AgentConfig) -> None:
     """Blocks until SIGTERM or SIGINT."""
@@ -191,6 +193,7 @@ async def _serve(
 ) -> None:
     loop = asyncio.get_running_loop()
     to_do, to_say = asyncio.Event(), asyncio.Event()
+    telling = False
 
     def changed() -> None:
         to_do.set()
@@ -200,13 +203,26 @@ async def _serve(
         with contextlib.suppress(RuntimeError):  # a pass can outlive the loop
             loop.call_soon_threadsafe(changed)
 
+    def progressed() -> None:
+        """Several steps of several machines are told together: waking everybody for each costs more than the step."""
+        nonlocal telling
+        if not telling:
+            telling = True
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(loop.call_later, TELL_SECONDS, tell)
+
+    def tell() -> None:
+        nonlocal telling
+        telling = False
+        to_say.set()
+
     def dial(frame: Dial) -> None:
         loop.call_soon_threadsafe(streams.wanted.put_nowait, frame)  # the link runs in a thread of its own
 
     def notice(frame: Notice) -> None:
         loop.call_soon_threadsafe(notices.wanted.put_nowait, frame)
 
-    runner.on_change(changed_somewhere)
+    runner.on_change(changed_somewhere, progressed)
     streams = Streams(runner.host, runner.journal.node_id or "", config.link_url)
     notices = Notices(runner.host)
     link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial, notice)

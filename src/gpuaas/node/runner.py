@@ -45,9 +45,12 @@ class Runner:
         except HostError as error:
             log.error("could not journal that the host was rebooted; the next agent will: %s", error)
 
-    def on_change(self, call: Callable[[], None]) -> None:
-        """`call` is called from any thread whenever there may be news to report or work to do."""
-        self._board.on_change = call
+    def on_change(self, call: Callable[[], None], progress: Callable[[], None]) -> None:
+        """`call` is called from any thread whenever there may be news to report or work to do.
+
+        `progress` is called when only a pass got further: often, and whoever is told can wait a moment.
+        """
+        self._board.on_change, self._board.on_progress = call, progress
 
     # from the server
 
