@@ -9,7 +9,14 @@ from gpuaas.node.steps import STEPS, TEARDOWN
 from node.samples import ID, OTHER_ID, World, body, key
 
 ENSURE_VERBS = ["rootfs_ensure", "devices_ensure", "network_ensure", "access_ensure", "container_start"]
-REMOVE_VERBS = ["container_stop", "access_remove", "network_remove", "devices_remove", "rootfs_remove"]
+REMOVE_VERBS = [
+    "runtimes_remove",
+    "container_stop",
+    "access_remove",
+    "network_remove",
+    "devices_remove",
+    "rootfs_remove",
+]
 NAMES = [step.name for step in STEPS]
 
 Change = Callable[[World], None]
@@ -94,8 +101,8 @@ CRASHES = [
 
 
 def test_the_table_is_in_order() -> None:
-    assert NAMES == ["stop", "rootfs", "devices", "network", "access", "container"]
-    assert [step.name for step in TEARDOWN] == ["container", "access", "network", "devices", "rootfs"]
+    assert NAMES == ["stop", "rootfs", "devices", "network", "access", "container", "runtimes"]
+    assert [step.name for step in TEARDOWN] == ["runtimes", "container", "access", "network", "devices", "rootfs"]
     for position, step in enumerate(TEARDOWN):
         assert set(step.needs) <= {earlier.name for earlier in TEARDOWN[:position]}
 

@@ -1,11 +1,14 @@
 """What every host must do: the same tests on every implementation."""
 
+import hashlib
+
 import pytest
+from msgspec.structs import replace
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.interface import Host, boot_config
-from gpuaas.wire.node import AllocationBody, SlotSpec
+from gpuaas.wire.node import AllocationBody, RuntimeSpec, SlotSpec
 from node.samples import ID, OTHER_ID, body, key
 
 EVERYTHING = {"rootfs", "devices", "network", "access", "container"}
@@ -33,6 +36,7 @@ def make(host: Host, id: str, body: AllocationBody) -> str:
 
 
 def remove(host: Host, id: str, body: AllocationBody) -> None:
+    host.runtimes_remove(id)
     host.container_stop(id)
     host.access_remove(id)
     host.network_remove(id)
@@ -188,3 +192,62 @@ def test_a_restart_starts_with_its_counter(host: Host) -> None:
     host.devices_ensure(ID, again)
     host.container_start(ID, again)
     assert host.container(ID).restarts == 3  # type: ignore[union-attr]
+
+
+# runtimes: images that nobody can mount are enough for what every host must do
+
+
+def runtime(version: str, *, current: bool = True) -> tuple[RuntimeSpec, bytes]:
+    data = version.encode() * 5000
+    return RuntimeSpec("tool", version, hashlib.sha256(data).hexdigest(), len(data), current), data
+
+
+def test_an_image_arrives_in_parts_and_is_there_when_it_is_whole(host: Host) -> None:
+    spec, data = runtime("one")
+    assert host.images() == {}
+    assert host.image_begin(spec.digest, spec.size) == 0
+    host.image_append(spec.digest, 0, data[:6000])
+    assert host.image_begin(spec.digest, spec.size) == 6000
+    assert host.images() == {}
+    with pytest.raises(HostError):
+        host.image_append(spec.digest, 0, data[:10])
+    host.image_append(spec.digest, 6000, data[6000:])
+    host.image_end(spec.digest)
+    assert host.images() == {spec.digest: spec.size}
+
+
+def test_an_image_that_is_another_one_is_thrown_away(host: Host) -> None:
+    spec, data = runtime("one")
+    host.image_begin(spec.digest, spec.size)
+    host.image_append(spec.digest, 0, data[:-1] + b"!")
+    with pytest.raises(HostError, match="another one"):
+        host.image_end(spec.digest)
+    assert host.images() == {}
+    assert host.image_begin(spec.digest, spec.size) == 0
+
+
+def test_a_runtime_waits_for_its_image_and_the_machine_does_not(host: Host) -> None:
+    one, two = runtime("1")[0], runtime("2", current=False)[0]
+    spec = replace(wanted(host), runtimes=[one, two])
+    make(host, ID, spec)
+    host.image_append(one.digest, 0, b"1" * 2500)
+    for _ in range(2):
+        reports = host.runtimes_ensure(ID, spec)
+        assert [(each.version, each.state, each.percent) for each in reports] == [
+            ("1", "fetching", 50),
+            ("2", "fetching", None),
+        ]
+        assert not any(each.current for each in reports)
+    assert parts(host) == {*EVERYTHING, "runtimes"}
+    assert host.runtimes_ensure(ID, wanted(host)) == []
+    assert parts(host) == EVERYTHING
+    host.runtimes_ensure(ID, spec)
+    remove(host, ID, spec)
+    assert host.present() == []
+
+
+def test_runtimes_need_a_file_system_to_be_shown_in(host: Host) -> None:
+    with pytest.raises(HostError, match="no rootfs"):
+        host.runtimes_ensure(ID, replace(wanted(host), runtimes=[runtime("1")[0]]))
+    assert host.present() == []
+    host.runtimes_remove(ID)

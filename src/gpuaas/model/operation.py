@@ -12,7 +12,8 @@ MACHINE = "machine"  # the facet of launch, restart and release
 ACCESS = "access"  # who gets in: changes beside whatever the machine is doing
 
 # Names of the node's steps, in the order in which the agent runs them (node/steps). A law test compares the two.
-NODE_STEPS = ("stop", "rootfs", "devices", "network", "access", "container")
+NODE_STEPS = ("stop", "rootfs", "devices", "network", "access", "container", "runtimes")
+MACHINE_STEPS = NODE_STEPS[:-1]  # a machine is ready whether or not its runtimes are
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Kind:
         return (*self.here, *self.there, self.last)
 
 
-LAUNCH = Kind("launch", MACHINE, here=("place", "deliver"), there=NODE_STEPS[1:], last="ready")
-RESTART = Kind("restart", MACHINE, here=("deliver",), there=NODE_STEPS, last="ready")
+LAUNCH = Kind("launch", MACHINE, here=("place", "deliver"), there=MACHINE_STEPS[1:], last="ready")
+RESTART = Kind("restart", MACHINE, here=("deliver",), there=MACHINE_STEPS, last="ready")
 RELEASE = Kind("release", MACHINE, here=("deliver",), there=tuple(reversed(NODE_STEPS[1:])), last="free", absorbs=True)
 STOP = Kind("stop", MACHINE, here=("deliver",), there=("stop",), last="stopped")
 ACCESS_UPDATE = Kind("access.update", ACCESS, here=("deliver",), there=("access",), last="ready")

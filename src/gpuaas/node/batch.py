@@ -41,5 +41,7 @@ def _shorter(condition: Condition) -> Iterator[Condition]:
     yield condition
     steps = [replace(step, log="", message=step.message[:200]) for step in condition.steps]
     scrubs = [replace(scrub, evidence=scrub.evidence[:80]) for scrub in condition.scrubs]
+    runtimes = [replace(each, message=each.message[:200]) for each in condition.runtimes]
+    condition = replace(condition, runtimes=runtimes)
     yield replace(condition, steps=steps, scrubs=scrubs)
     yield replace(condition, steps=[], scrubs=[replace(scrub, evidence="") for scrub in scrubs])

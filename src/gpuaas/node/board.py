@@ -5,6 +5,9 @@ A pass speaks for the spec it was started with. Once a newer one is in the journ
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
@@ -12,12 +15,21 @@ from gpuaas.node.journal import Journal
 from gpuaas.node.progress import Progress
 from gpuaas.node.record import Applied, Record, Verdict, Version
 from gpuaas.node.retry import ATTEMPTS, Retry, after_failure
-from gpuaas.wire.node import Condition, Failure, Scrub, Spec
+from gpuaas.wire.node import AllocationBody, Condition, Failure, RuntimeReport, Scrub, Spec
 
 log = logging.getLogger(__name__)
 
 # What an object was converged to; the second half says whether leased keys were let in.
 Target = tuple[Version, bool]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why an image is not here yet. `final`: it is not coming."""
+
+    code: str
+    message: str
+    final: bool = False
 
 
 class Board:
@@ -28,6 +40,8 @@ class Board:
         self.conditions: dict[str, Condition] = {}
         self.settled: dict[str, Target] = {}
         self.retries: dict[str, Retry] = {}
+        self.stale: set[str] = set()  # settled, but something that their runtimes wait for has changed
+        self.troubles: dict[str, Trouble] = {}  # by the digest of an image
         self._journal = journal
         self._clock = clock
         self._lock = journal.lock
@@ -36,6 +50,7 @@ class Board:
         """A record was opened or has a new spec. Some conditions need no pass: they follow from the record alone."""
         self.settled.pop(record.id, None)
         self.retries.pop(record.id, None)
+        self.stale.discard(record.id)
         if record.gone and (not record.told or record.told != self._journal.lineage):
             self.conditions[record.id] = gone(record)
         elif record.poisoned and record.failed is not None:
@@ -56,7 +71,15 @@ class Board:
         self.on_progress()
         return True
 
-    def ready(self, spec: Spec, progress: Progress, applied: Applied, target: Target, host_key: str) -> None:
+    def ready(
+        self,
+        spec: Spec,
+        progress: Progress,
+        applied: Applied,
+        target: Target,
+        host_key: str,
+        runtimes: Iterable[RuntimeReport] = (),
+    ) -> None:
         with self._lock:
             record = self.current(spec)
             if record is None:
@@ -65,7 +88,15 @@ class Board:
                 self._journal.change(spec.id, applied=applied, down=False)
             self.settled[spec.id] = target
             self.retries.pop(spec.id, None)
-            self.conditions[spec.id] = progress.condition("ready", host_key=host_key)
+            told = self._with_troubles(spec.body, runtimes)
+            self.conditions[spec.id] = progress.condition("ready", host_key=host_key, runtimes=told)
+
+    def runtimes(self, spec: Spec, reports: Iterable[RuntimeReport]) -> None:
+        """How they stand now, on a machine of which nothing else has changed."""
+        with self._lock:
+            before = self.conditions.get(spec.id)
+            if self.current(spec) is not None and before is not None and before.state == "ready":
+                self.conditions[spec.id] = replace(before, runtimes=self._with_troubles(spec.body, reports))
 
     def gone(self, spec: Spec, progress: Progress, scrubs: Iterable[Scrub]) -> None:
         with self._lock:
@@ -111,6 +142,18 @@ class Board:
             if record.told != self._journal.lineage:
                 self._journal.change(condition.id, told=self._journal.lineage)
             del self.conditions[condition.id]
+
+    def _with_troubles(self, body: AllocationBody | None, reports: Iterable[RuntimeReport]) -> list[RuntimeReport]:
+        digests = {(each.bundle, each.version): each.digest for each in body.runtimes} if body else {}
+        told = []
+        for each in reports:
+            trouble = self.troubles.get(digests.get((each.bundle, each.version), ""))
+            if each.state == "fetching" and trouble is not None:
+                state = "failed" if trouble.final else each.state
+                told.append(replace(each, state=state, code=trouble.code, message=trouble.message))
+            else:
+                told.append(each)
+        return told
 
     def _converging(self, spec: Spec, progress: Progress) -> None:
         before = self.conditions.get(spec.id)

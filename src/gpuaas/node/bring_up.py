@@ -12,8 +12,9 @@ from gpuaas.node.progress import Progress, clip
 from gpuaas.node.record import Applied
 from gpuaas.node.steps import STAGES
 from gpuaas.node.steps.access import Access
+from gpuaas.node.steps.runtimes import Runtimes
 from gpuaas.node.steps.step import Outcome, Step, attempt
-from gpuaas.wire.node import AllocationBody, Failure, Spec
+from gpuaas.wire.node import AllocationBody, Failure, RuntimeReport, Spec
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class _End:
     step: Step | None = None
     why: Exception | None = None
     host_key: str = ""
+    runtimes: tuple[RuntimeReport, ...] = ()
     done: bool = False
 
 
@@ -31,6 +33,7 @@ def bring_up(
 ) -> None:
     """`body` is the spec's, narrowed to the keys that may get in now; `target` says what it was narrowed to."""
     host_key = ""
+    runtimes: tuple[RuntimeReport, ...] = ()
     for lanes in STAGES:
         for end in run([partial(_lane, host, board, spec, body, progress, lane) for lane in lanes]):
             if end.step is not None and end.why is not None:
@@ -39,15 +42,21 @@ def bring_up(
                 board.failed(spec, progress, failure, end.why)
             if not end.done:
                 return
-            host_key = end.host_key or host_key
+            host_key, runtimes = end.host_key or host_key, end.runtimes or runtimes
     applied = Applied(spec.incarnation, spec.generation, body.restarts, host.boot_id(), boot_config(body))
-    board.ready(spec, progress, applied, target, host_key)
+    board.ready(spec, progress, applied, target, host_key, runtimes)
+
+
+def look_again(host: Host, board: Board, spec: Spec, body: AllocationBody) -> None:
+    """At what may have become of its runtimes; the machine is as it should be."""
+    board.runtimes(spec, Runtimes().ensure(host, spec.id, body).runtimes)
 
 
 def _lane(
     host: Host, board: Board, spec: Spec, body: AllocationBody, progress: Progress, steps: Sequence[Step]
 ) -> _End:
     host_key = ""
+    runtimes: tuple[RuntimeReport, ...] = ()
     for step in steps:
         progress.started(step.name)
         if not board.moving(spec, progress):
@@ -58,8 +67,8 @@ def _lane(
             progress.failed(step.name, step.trouble, str(outcome))
             return _End(step, outcome)
         progress.done(step.name)
-        host_key = outcome.host_key or host_key
-    return _End(host_key=host_key, done=True)
+        host_key, runtimes = outcome.host_key or host_key, outcome.runtimes or runtimes
+    return _End(host_key=host_key, runtimes=runtimes, done=True)
 
 
 def limit_access(host: Host, id: str, body: AllocationBody) -> bool:

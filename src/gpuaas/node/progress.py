@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gpuaas.kit.clock import Clock
-from gpuaas.wire.node import Condition, Failure, Scrub, Spec, StepReport
+from gpuaas.wire.node import Condition, Failure, RuntimeReport, Scrub, Spec, StepReport
 
 MAX_MESSAGE = 2000
 
@@ -27,7 +27,13 @@ class Progress:
         self._finish(name, "failed", message=clip(message), log=clip(log))
 
     def condition(
-        self, state: str, *, failure: Failure | None = None, scrubs: Iterable[Scrub] = (), host_key: str = ""
+        self,
+        state: str,
+        *,
+        failure: Failure | None = None,
+        scrubs: Iterable[Scrub] = (),
+        host_key: str = "",
+        runtimes: Iterable[RuntimeReport] = (),
     ) -> Condition:
         return Condition(
             self._spec.id,
@@ -38,6 +44,7 @@ class Progress:
             failure,
             list(scrubs),
             host_key,
+            list(runtimes),
         )
 
     def _finish(self, name: str, state: str, **more: str) -> None:

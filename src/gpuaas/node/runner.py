@@ -5,13 +5,14 @@ The journal's lock guards all state; it is never held while the host is asked to
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
 from gpuaas.node.accept import accept
-from gpuaas.node.board import Board, Target, gone
-from gpuaas.node.bring_up import bring_up, limit_access
+from gpuaas.node.board import Board, Target, Trouble, gone
+from gpuaas.node.bring_up import bring_up, limit_access, look_again
 from gpuaas.node.host.interface import Host
 from gpuaas.node.journal import Journal
 from gpuaas.node.lanes import Lanes, in_turn
@@ -25,6 +26,15 @@ from gpuaas.node.validate import is_named, refusal
 from gpuaas.wire.node import AllocationBody, Condition, Failure, Holding, Spec, Specs
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Missing:
+    """An image that is not here, and the machines that wait for it."""
+
+    digest: str
+    size: int
+    ids: tuple[str, ...]
 
 
 class Runner:
@@ -106,6 +116,34 @@ class Runner:
             # Steps are handled one by one; what arrives here is the journal's disk, or a host that cannot be read.
             failure = Failure("node_failed", "The node could not do its own bookkeeping.", clip(str(error)))
             self._board.failed(spec, progress, failure, error)
+        self._board.on_change()
+
+    # images of runtimes
+
+    def missing(self) -> list[Missing]:
+        """Images that machines should have and this node has not, in the order in which they were asked for."""
+        here = self.host.images()
+        sizes: dict[str, int] = {}
+        waiting: dict[str, list[str]] = {}
+        for record in self.journal.live():
+            body = record.spec.body if record.spec is not None and not record.poisoned else None
+            for each in sorted(body.runtimes if body else [], key=lambda each: each.applied_at):
+                if each.digest not in here:
+                    sizes[each.digest] = each.size
+                    waiting.setdefault(each.digest, []).append(record.id)
+        with self._lock:
+            for digest in set(self._board.troubles) - set(waiting):
+                del self._board.troubles[digest]
+        return [Missing(digest, sizes[digest], tuple(dict.fromkeys(ids))) for digest, ids in waiting.items()]
+
+    def fetched(self, digest: str, ids: Iterable[str], trouble: Trouble | None = None) -> None:
+        """Something has happened to an image: these machines are looked at again."""
+        with self._lock:
+            if trouble is None:
+                self._board.troubles.pop(digest, None)
+            else:
+                self._board.troubles[digest] = trouble
+            self._board.stale.update(ids)
         self._board.on_change()
 
     # what is there
@@ -194,7 +232,8 @@ class Runner:
             return True
         if record.poisoned and (self.lease.held() or not has_leased_keys(body)):
             return False
-        return self._board.settled.get(record.id) != self._target(record.spec, body)
+        settled = self._board.settled.get(record.id) == self._target(record.spec, body)
+        return not settled or record.id in self._board.stale
 
     def _target(self, spec: Spec, body: AllocationBody) -> Target:
         return (spec.incarnation, spec.generation), self.lease.held() and has_leased_keys(body)
@@ -205,8 +244,14 @@ class Runner:
             return
         target = self._target(spec, spec.body)
         body = spec.body if target[1] else without_leased_keys(spec.body)
+        with self._lock:
+            stale = spec.id in self._board.stale
+            self._board.stale.discard(spec.id)
         if not record.poisoned:
             self._look(record)
+            if stale and self._board.settled.get(spec.id) == target:
+                look_again(self.host, self._board, spec, body)
+                return
             bring_up(self.host, self._board, spec, body, target, progress, self._lanes)
         elif not target[1]:
             # Nothing else is done for a version that failed, but the end of a lease still closes what it must.

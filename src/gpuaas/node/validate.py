@@ -51,12 +51,25 @@ def _reason(body: AllocationBody) -> Failure | None:
     for label in (body.name, body.image, *gpus):
         if ".." in label or "//" in label:
             return _bad("has a name that is a path", ascii(label))
+    if findings := _runtimes(body):
+        return _bad(findings)
     if body.ssh_port < 1024:
         return _bad("asks for a reserved port", str(body.ssh_port))
     for key in body.keys:
         if _KEY.fullmatch(key.line) is None:
             return _bad("has a key that is not a plain public key", key.fingerprint)
     return None
+
+
+def _runtimes(body: AllocationBody) -> str:
+    """They become directories, beside a link of this name."""
+    if any(each.version == "current" for each in body.runtimes):
+        return "has a runtime with the version 'current'"
+    versions = [(each.bundle, each.version) for each in body.runtimes]
+    current = [each.bundle for each in body.runtimes if each.current]
+    if len(set(versions)) != len(versions) or len(set(current)) != len(current):
+        return "names a runtime twice, or has two current versions of one"
+    return ""
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -3,21 +3,23 @@
 Ships with the product (simulated GPUs, demos) and carries the knobs that tests and the simulation turn.
 """
 
+import hashlib
 import socket
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Container as Collection
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import fake_gpus, fake_use
+from gpuaas.node.host import fake_gpus, fake_runtimes, fake_use
 from gpuaas.node.host.fake_state import Container, Devices, Login, State, Told
 from gpuaas.node.host.faults import Crash, Faults
 from gpuaas.node.host.interface import Disk, Machine, News, Present, boot_config
-from gpuaas.wire.node import AllocationBody, GpuReport, Inventory, KeySpec, Sample, Scrub
+from gpuaas.wire.node import AllocationBody, GpuReport, Inventory, KeySpec, RuntimeReport, Sample, Scrub
 
 __all__ = ["Crash", "FakeDisk", "FakeHost"]
 
@@ -75,11 +77,14 @@ class FakeHost(Faults):
         self.notices: list[tuple[str, str]] = []  # what people read on their terminals
         self.trouble: dict[str, str] = {}  # GPU: why it is not healthy
         self.use: dict[str, dict[str, Any]] = {}  # allocation: fields of its samples that are other than modelled
+        self.every_image = False  # as if all images of runtimes had been fetched long ago
+        self.room_bytes: int | None = None  # for images
         self.clock: Callable[[], float] = time.time
         self.ready = True
         self.reason = ""
         self._inventory = fake_gpus.inventory(gpus, name, address, cpus, memory_mib)
         self._disk: Disk | None = None
+        self._arriving: dict[str, tuple[int, Any]] = {}  # image: bytes so far, their sha256; gone with the agent
 
     @classmethod
     def saved(cls, disk: Disk, gpus: str, name: str, address: str, boot_id: str = "") -> "FakeHost":
@@ -258,6 +263,49 @@ class FakeHost(Faults):
                 self._part("container_stop:killed", id)
             self.state.containers.pop(id, None)
 
+    def runtimes_ensure(self, id: str, body: AllocationBody) -> list[RuntimeReport]:
+        if not body.runtimes and id not in self.state.described:
+            return []
+        with self._verb("runtimes_ensure", id):
+            if id not in self.state.layers:
+                raise HostError("runtimes_ensure", id, "there is no rootfs")
+            self.state.described.add(id)
+            switching = partial(self._part, "runtimes_ensure:shown", id)
+            reports = fake_runtimes.show(self.state, id, body.runtimes, self._has_image, self._arrived, switching)
+            if not body.runtimes:
+                self.state.described.discard(id)
+        return reports
+
+    def runtimes_remove(self, id: str) -> None:
+        with self._verb("runtimes_remove", id):
+            self.state.links.pop(id, None)
+            self.state.views.pop(id, None)
+            self.state.described.discard(id)
+
+    def images(self) -> dict[str, int]:
+        return dict(self.state.images)
+
+    def image_begin(self, digest: str, size: int) -> int:
+        with self._verb("image_begin", digest):
+            if self.room_bytes is not None and size > self.room_bytes:
+                raise HostError("fetch", digest, "there is not enough room for it")
+            return self._arrived(digest)
+
+    def image_append(self, digest: str, offset: int, data: bytes) -> None:
+        with self._verb("image_append", digest):
+            count, sha256 = self._arriving.setdefault(digest, (0, hashlib.sha256()))
+            if count != offset:
+                raise HostError("write", digest, f"{count} bytes of it are here, not {offset}")
+            sha256.update(data)
+            self._arriving[digest] = (count + len(data), sha256)
+
+    def image_end(self, digest: str) -> None:
+        with self._verb("image_end", digest):
+            count, sha256 = self._arriving.pop(digest, (0, hashlib.sha256()))
+            if sha256.hexdigest() != digest:
+                raise HostError("store", digest, "what arrived is another one")
+            self.state.images[digest] = count
+
     def connect(self, id: str, source: str) -> socket.socket:
         """A modelled machine greets, and has nothing behind it."""
         machine = self.state.containers.get(id)
@@ -297,6 +345,12 @@ class FakeHost(Faults):
         return msgspec.structs.replace(modelled, **self.use.get(id, {}))
 
     # how verbs work
+
+    def _has_image(self, digest: str) -> bool:
+        return self.every_image or digest in self.state.images
+
+    def _arrived(self, digest: str) -> int:
+        return self._arriving[digest][0] if digest in self._arriving else 0
 
     def _gpus(self) -> list[GpuReport]:
         there = [gpu for gpu in self._inventory.gpus if gpu.uuid not in self.missing]

@@ -14,6 +14,7 @@ class Container(Struct):
     cpus: int = 1
     memory_mib: int = 0
     started_at: float = 0.0
+    has_view: bool = True  # False: an older agent started it, and runtimes do not arrive in it
 
 
 class Login(Struct):
@@ -52,6 +53,10 @@ class State(Struct):
     sessions: dict[str, list[Login]] = field(default_factory=dict)
     logins: int = 0
     news: list[Told] = field(default_factory=list)
+    images: dict[str, int] = field(default_factory=dict)  # of runtimes, by digest: bytes
+    views: dict[str, dict[str, str]] = field(default_factory=dict)  # <bundle>/<version>: digest
+    links: dict[str, dict[str, str]] = field(default_factory=dict)  # bundle: its current version
+    described: set[str] = field(default_factory=set)  # a file says which runtimes these have
     containers: dict[str, Container] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     memory: dict[str, str] = field(default_factory=dict)  # GPU: the allocation whose data it still carries
@@ -64,12 +69,13 @@ class State(Struct):
             "network": id in self.netns or id in self.veths or id in self.ports,
             "access": id in self.keys or id in self.host_keys,
             "container": id in self.containers,
+            "runtimes": id in self.described,
         }
         return frozenset(part for part, there in held.items() if there)
 
     def ids(self) -> list[str]:
         tables = (self.layers, self.idmaps, self.devices, self.netns, self.veths, self.ports)
-        more = (self.keys, self.host_keys, self.containers)
+        more = (self.keys, self.host_keys, self.containers, self.described)
         # list(): another thread may add to a table meanwhile.
         return sorted({id for table in (*tables, *more) for id in list(table)})
 
@@ -77,7 +83,8 @@ class State(Struct):
         """What lives in memory and in the kernel is gone; layers, host keys and the GPUs' own memory are not."""
         self.boot_id = boot_id
         self.boots += 1
-        for table in (self.idmaps, self.devices, self.ports, self.keys, self.sessions, self.containers):
+        for table in (self.idmaps, self.devices, self.ports, self.keys, self.sessions, self.containers, self.views):
             table.clear()
+        self.links.clear()
         self.netns.clear()
         self.veths.clear()

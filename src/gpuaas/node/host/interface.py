@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Sample, Scrub
+from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, RuntimeReport, Sample, Scrub
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Present:
     """What the host has of one allocation, found by looking at the host and not at any record."""
 
     id: str
-    parts: frozenset[str] = field(default_factory=frozenset)  # of rootfs, devices, network, access, container
+    parts: frozenset[str] = field(default_factory=frozenset)  # of rootfs, devices, network, access, container, runtimes
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,32 @@ class Host(Protocol):
 
     def container_stop(self, id: str) -> None:
         """Ends every process of it. Absent is success."""
+        ...
+
+    # runtimes: what it sees below /opt/gpuaas/runtimes, changed while it runs
+    def runtimes_ensure(self, id: str, body: AllocationBody) -> list[RuntimeReport]:
+        """Shows exactly `body.runtimes`, as far as their images are here; how each of them stands. Never waits.
+
+        A version that somebody still runs stays until they have ended.
+        """
+        ...
+
+    def runtimes_remove(self, id: str) -> None:
+        """Nothing is shown any more, whoever uses it."""
+        ...
+
+    # images of runtimes, by digest
+    def images(self) -> dict[str, int]:
+        """Those that are complete, and how many bytes each has."""
+        ...
+
+    def image_begin(self, digest: str, size: int) -> int:
+        """How many bytes of it have arrived. HostError when the disk has no room for the rest."""
+        ...
+
+    def image_append(self, digest: str, offset: int, data: bytes) -> None: ...
+    def image_end(self, digest: str) -> None:
+        """All of it has arrived. HostError when it is another one than its name says; then it is thrown away."""
         ...
 
     def connect(self, id: str, source: str) -> socket.socket:

@@ -4,6 +4,7 @@ The order of things that every start depends on: image, platform tools, mount he
 finds), then allocations.
 """
 
+import dataclasses
 import os
 import platform
 import re
@@ -35,7 +36,7 @@ from gpuaas.node.host.cgroups import layout as cgroup_layout
 from gpuaas.node.host.cgroups import moves
 from gpuaas.node.host.cgroups.limits import Limits
 from gpuaas.node.host.cgroups.usage import usage
-from gpuaas.node.host.container.boot import Boot, ReadOnlyBind
+from gpuaas.node.host.container.boot import Boot, ReadOnlyBind, View
 from gpuaas.node.host.devices import Devices
 from gpuaas.node.host.gpus.gpu import cards, report, slots
 from gpuaas.node.host.gpus.scrub import Commands
@@ -51,10 +52,13 @@ from gpuaas.node.host.network.network import Network
 from gpuaas.node.host.network.resolvers import resolvers
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.host.rootfs import Rootfs
+from gpuaas.node.host.runtimes import descriptor, views
+from gpuaas.node.host.runtimes.runtimes import Runtimes
 from gpuaas.node.host.supervisor import news, requests
-from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, Sample, Scrub
+from gpuaas.wire.node import AllocationBody, Inventory, KeySpec, RuntimeReport, Sample, Scrub
 
 GRACE_SECONDS = 1.0
+RUNTIME_PROGRAM = f"/usr/local/bin/{tools.RUNTIME}"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # as runtimes call them
 _MIB = 2**20
 _READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
@@ -110,6 +114,7 @@ class LinuxHost:
         self.gpus: AnyGpus = _gpus(config)
         self._devices = Devices(paths, self.gpus, self._boot_id)
         self._access = Access(paths)
+        self._runtimes = Runtimes(paths, self._namespaces)
         self._machines = Machines(
             paths, self._namespaces, self._layout, config.prefix, config.runtime, start_seconds=config.start_seconds
         )
@@ -153,8 +158,10 @@ class LinuxHost:
             self._access.close(each.id)
             self.network_remove(each.id)
             self._rootfs.close(each.id)
+            self._runtimes.close(each.id)
             self._leave_no_directory(each.id)
         self._network.clear()
+        self._runtimes.clear()
         self._namespaces.clear()
         self._tools.clear()
         self._machines.clear()
@@ -191,6 +198,7 @@ class LinuxHost:
             "network": {*self._network.ids(), *self._listeners.ids()},
             "access": self._access.ids(),
             "container": self._machines.ids(),
+            "runtimes": self._runtimes.ids(),
         }
         parts: dict[str, set[str]] = {}
         for part, ids in sources.items():
@@ -201,13 +209,15 @@ class LinuxHost:
 
     def rootfs_ensure(self, id: str, body: AllocationBody) -> None:
         self._end_half_started(id)
-        if self._rootfs.ensure(id, body, self._newest_tools(id)):
+        if self._rootfs.ensure(id, body, self._platform_mounts(id, body.uid_base)):
             self._untouched.add(id)
+            self._runtimes.fresh(id)
 
     def rootfs_remove(self, id: str) -> None:
         self._idle("rootfs_remove", id)
         self._untouched.discard(id)
         self._rootfs.remove(id)
+        self._runtimes.close(id)
         self._leave_no_directory(id)
 
     def devices_ensure(self, id: str, body: AllocationBody) -> None:
@@ -258,7 +268,7 @@ class LinuxHost:
             if not self._machines.adopt(id, start, listener):
                 self._machines.stop(id, "it is started anew", 0)
                 if id not in self._untouched:
-                    self._rootfs.check(id, self._newest_tools(id))
+                    start = self._checked(id, start)
                 self._untouched.discard(id)
                 self._machines.start(id, start, listener)
 
@@ -266,6 +276,28 @@ class LinuxHost:
         self._machines.stop(id, "the machine was stopped", GRACE_SECONDS)
         with self._choosing:
             self._cpus.pop(id, None)
+
+    def runtimes_ensure(self, id: str, body: AllocationBody) -> list[RuntimeReport]:
+        if not self._namespaces.pinned(id):
+            raise HostError("runtimes_ensure", id, "there is no rootfs")
+        record, machine = self._machines.record(id), self.container(id)
+        first = record.first.pid if record is not None and machine is not None and machine.running else None
+        return self._runtimes.ensure(id, body.uid_base, body.runtimes, first)
+
+    def runtimes_remove(self, id: str) -> None:
+        self._runtimes.remove(id)
+
+    def images(self) -> dict[str, int]:
+        return self._runtimes.store.digests()
+
+    def image_begin(self, digest: str, size: int) -> int:
+        return self._runtimes.store.begin(digest, size)
+
+    def image_append(self, digest: str, offset: int, data: bytes) -> None:
+        self._runtimes.store.append(digest, offset, data)
+
+    def image_end(self, digest: str) -> None:
+        self._runtimes.store.settle(digest)
 
     def connect(self, id: str, source: str) -> socket.socket:
         mine, theirs = socket.socketpair()
@@ -327,10 +359,11 @@ class LinuxHost:
         live = paths.make_live(id)
         hostname = _hostname(body.name)
         files = identity_files.write(live, id, hostname, self._network.address(body.seat), resolvers())
+        own = {live / "tools" / tools.RUNTIME: RUNTIME_PROGRAM, self._runtimes.prepare(id): descriptor.INSIDE}
         binds = [
             ReadOnlyBind(str(live / "tools"), tools.INSIDE),
             ReadOnlyBind(str(live / "access"), access.INSIDE),
-            *(ReadOnlyBind(str(source), target) for source, target in files.items()),
+            *(ReadOnlyBind(str(source), target) for source, target in (files | own).items()),
         ]
         boot = Boot(
             id=id,
@@ -343,6 +376,7 @@ class LinuxHost:
             init=(f"{tools.INSIDE}/{tools.INIT[0]}", *tools.INIT[1:]),
             shm_bytes=body.memory_mib * _MIB // 2,
             binds=tuple(binds),
+            views=(View(str(live / views.DIRECTORY), views.INSIDE, read_only=True),),
             gpus=self._devices.edits(id),
         )
         return Start(
@@ -355,10 +389,20 @@ class LinuxHost:
             at=time.time(),
         )
 
-    def _newest_tools(self, id: str) -> list[AnyOperation]:
+    def _checked(self, id: str, start: Start) -> Start:
+        """A tenant who has put something else in the place of /opt has a machine all the same, without runtimes."""
+        operations = self._platform_mounts(id, start.boot.uid_base)
+        if self._rootfs.check(id, operations, [views.INSIDE, descriptor.INSIDE], [RUNTIME_PROGRAM]):
+            return start
+        boot, own = start.boot, (descriptor.INSIDE, RUNTIME_PROGRAM)
+        binds = tuple(bind for bind in boot.binds if bind.target not in own)
+        return dataclasses.replace(start, boot=dataclasses.replace(boot, binds=binds, views=()))
+
+    def _platform_mounts(self, id: str, uid_base: int) -> list[AnyOperation]:
         """Again at every start: a newer agent brings newer tools."""
         source, own = self._config.paths.run / "tools", self._config.paths.live(id) / "tools"
-        return [Directory(str(own)), Unmount(str(own)), Bind(str(source), str(own), _READ_ONLY)]
+        newest: list[AnyOperation] = [Directory(str(own)), Unmount(str(own)), Bind(str(source), str(own), _READ_ONLY)]
+        return [*newest, *self._runtimes.operations(id, uid_base)]
 
     def _limits(self, id: str, body: AllocationBody) -> Limits:
         near = {gpu.numa for gpu in self._devices.gpus(id)}
@@ -397,7 +441,7 @@ class LinuxHost:
         live = self._config.paths.live(id)
         if live.is_dir():
             safepath.remove_tree(live, identity_files.DIRECTORY)
-            for directory in (live / "tools", live):
+            for directory in (live / "tools", live / views.DIRECTORY, live):
                 with suppress(OSError):  # other parts of the machine keep things there too
                     directory.rmdir()
 

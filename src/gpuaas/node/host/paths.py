@@ -32,6 +32,16 @@ class Paths:
         return self.state / "allocations"
 
     @property
+    def runtimes(self) -> Path:
+        """Images of runtimes, by digest."""
+        return self.state / "runtimes"
+
+    @property
+    def descriptors(self) -> Path:
+        """What runtimes each allocation has: /etc/gpuaas/runtime/allocations of this node."""
+        return self.state / "runtime/allocations"
+
+    @property
     def pins(self) -> Path:
         return self.run / "namespaces"
 

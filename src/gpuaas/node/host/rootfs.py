@@ -134,14 +134,24 @@ class Rootfs:
         except FileNotFoundError:
             return None
 
-    def check(self, id: str, operations: Sequence[AnyOperation] = ()) -> None:
+    def check(
+        self,
+        id: str,
+        operations: Sequence[AnyOperation] = (),
+        directories: Sequence[str] = (),
+        files: Sequence[str] = (),
+    ) -> bool:
         """Refuses a tree on which nothing may be started, because of what the tenant made of it.
 
-        `operations` are performed first, in the same visit to its mount namespace: each one costs a fork.
+        `operations` are performed first, in the same visit to its mount namespace: each one costs a fork. Answers
+        whether something can be mounted on all of these: what they are called, or missing, and no links.
         """
         fd = self._namespaces.open(id, self.path(id), operations)
         try:
             safepath.real_directories(fd)
+            return all(safepath.can_be_made(fd, each.lstrip("/")) for each in directories) and all(
+                safepath.can_be_file(fd, each.lstrip("/")) for each in files
+            )
         finally:
             os.close(fd)
 

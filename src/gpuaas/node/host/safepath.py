@@ -66,6 +66,40 @@ def real_directories(root_fd: int, names: Iterable[str] = MOUNT_POINTS) -> None:
         raise HostError("check", "the machine's file system", cause, transient=False)
 
 
+def can_be_made(root_fd: int, path: str) -> bool:
+    """Whether `path` is a real directory, or would be one if those that are missing were made."""
+    parts = path.split("/")
+    for way in ("/".join(parts[: count + 1]) for count in range(len(parts))):
+        if not is_real_directory(root_fd, way):
+            return not _exists(root_fd, way)
+    return True
+
+
+def can_be_file(root_fd: int, path: str) -> bool:
+    """The same for a plain file."""
+    if not can_be_made(root_fd, path.rpartition("/")[0]):
+        return False
+    try:
+        fd = _open(root_fd, path, os.O_PATH | os.O_NOFOLLOW)
+    except OSError as error:
+        return error.errno == errno.ENOENT
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode)
+    finally:
+        os.close(fd)
+
+
+def _exists(root_fd: int, path: str) -> bool:
+    try:
+        os.close(_open(root_fd, path, os.O_PATH | os.O_NOFOLLOW))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno != errno.ELOOP:  # a link is something too
+            raise HostError("look at", path, _MEANINGS.get(error.errno or 0, str(error))) from error
+    return True
+
+
 def read_file(root_fd: int, path: str, limit: int) -> bytes | None:
     """The first `limit` bytes of a regular file, or None when there is none of this name."""
     with asking("read", path, _MEANINGS):

@@ -1,4 +1,4 @@
-"""What the platform itself runs inside machines: sshd with its own libraries, and the first process.
+"""What the platform itself runs inside machines: sshd with its own libraries, the first process, `gpuaas-runtime`.
 
 On a small read-only file system in memory, mounted into every machine: nobody in a machine can change these programs,
 and they are not loaded from a tree that a tenant can write. The file system of the host's disk does not show.
@@ -6,6 +6,7 @@ and they are not loaded from a tree that a tenant can write. The file system of 
 
 import os
 from contextlib import suppress
+from importlib import resources
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
@@ -16,6 +17,7 @@ from gpuaas.node.host.mounts.mounts import Attribute
 from gpuaas.node.host.paths import Paths
 
 INSIDE = "/run/gpuaas/tools"
+RUNTIME = "gpuaas-runtime"  # a script for whoever has a shell there
 INIT = ("init", "-P")  # waits for whatever is left behind by others, and for nothing else
 _READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
 # Whoever may not read a program may not look into a process that runs it either, nor hold it up or write to its log,
@@ -31,7 +33,12 @@ class Tools:
         self._place = paths.run / "tools"
 
     def ensure(self, tree: Path) -> Path:
-        """Made from the programs in the image at `tree`, unless they are there. It appears when it is complete."""
+        """Made from the programs in the image at `tree`, unless they are there. It appears when it is complete.
+
+        Machines that run keep what an older agent has given them.
+        """
+        if mounts.at(self._place) is not None and not self._is_ours():
+            self.clear()
         if mounts.at(self._place) is None:
             with asking("make the directory", self._place):
                 self._place.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -51,6 +58,16 @@ class Tools:
             pass
         with suppress(FileNotFoundError):
             self._place.rmdir()
+
+    def _is_ours(self) -> bool:
+        try:
+            return (self._place / RUNTIME).read_bytes() == runtime_program()
+        except FileNotFoundError:
+            return False
+
+
+def runtime_program() -> bytes:
+    return resources.files("gpuaas.node.host.runtimes").joinpath(f"{RUNTIME}.sh").read_bytes()
 
 
 def sshd(config: str) -> list[str]:
@@ -75,6 +92,8 @@ def _fill(place: Path, tree: Path) -> None:
     for name, source in copies.items():
         (place / name).write_bytes(_without_tenants_say(source.read_bytes()))
         (place / name).chmod(_UNREADABLE if name in ("init", "lib/loader") else 0o755)
+    (place / RUNTIME).write_bytes(runtime_program())
+    (place / RUNTIME).chmod(0o755)
     for directory in (place / "lib", place):
         directory.chmod(0o755)
 

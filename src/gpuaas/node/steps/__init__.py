@@ -15,6 +15,7 @@ from gpuaas.node.steps.devices import Devices
 from gpuaas.node.steps.interrupt import Interrupt
 from gpuaas.node.steps.network import Network
 from gpuaas.node.steps.rootfs import Rootfs
+from gpuaas.node.steps.runtimes import Runtimes
 from gpuaas.node.steps.step import Outcome, Step
 
 __all__ = ["STAGES", "STEPS", "TEARDOWN", "Outcome", "Step"]
@@ -27,6 +28,7 @@ STAGES: tuple[tuple[Lane, ...], ...] = (
     ((Rootfs(),), (Devices(), Network())),
     ((Access(),),),  # for the ids of the file system, and with what the devices put into the environment
     ((RunningContainer(),),),  # it starts only on top of everything else
+    ((Runtimes(),),),  # no machine waits for them
 )
 
 STEPS: tuple[Step, ...] = tuple(step for lanes in STAGES for lane in lanes for step in lane)

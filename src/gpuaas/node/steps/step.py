@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuaas.node.host.interface import Host
-from gpuaas.wire.node import AllocationBody, Scrub
+from gpuaas.wire.node import AllocationBody, RuntimeReport, Scrub
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class Outcome:
 
     host_key: str = ""
     scrubs: tuple[Scrub, ...] = ()
+    runtimes: tuple[RuntimeReport, ...] = ()
 
 
 class Step(Protocol):

@@ -31,6 +31,7 @@ class View:
 
     source: str
     target: str
+    read_only: bool = False  # and so is all that will be mounted there
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def mounts(boot: Boot) -> list[dict[str, Any]]:
         # A directory of /run could be renamed, and another put in its place, with another sshd and other keys.
         _mount("/run/gpuaas", "tmpfs", *_SAFE, "ro", "mode=755", "size=4096"),
         *(_bind(each.source, each.target, _READ_ONLY) for each in boot.binds),
-        *(_bind(each.source, each.target, _VIEW) for each in boot.views),
+        *(_bind(each.source, each.target, (*_VIEW, *(("ro",) if each.read_only else ()))) for each in boot.views),
         *(each | {"options": _without_suid(each["options"])} for each in boot.gpus.mounts),
     ]
 

@@ -37,6 +37,8 @@ _CHUNK = 65536
 
 
 class Request(Struct, frozen=True):
+    """A handle of a mount may come with it, for the operation `Place`."""
+
     operations: list[AnyOperation] = []
     supervise: Plan | None = None  # become the supervisor of a machine; a listening socket comes with it
     look: bool = False  # answer with the mounts
@@ -101,7 +103,8 @@ def _child(fds: list[int], older: int, cgroups: Layout, parent: int) -> None:
             if request.supervise is not None:
                 supervise(request.supervise, cgroups, fds[1], fds[2], partial(_report, caller))
             home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-            reply, handles = _serve(request, fds[1] if len(fds) > 1 else None, older)
+            namespace, handle = [*fds[1:], None, None][:2]
+            reply, handles = _serve(request, namespace, handle, older)
             # So that nothing is held any more when the caller reads that it is done.
             kernel.setns(home, kernel.CLONE_NEWNS)
             data = msgspec.json.encode(reply)
@@ -120,7 +123,7 @@ def _report(caller: socket.socket, started: Started) -> None:
         caller.close()
 
 
-def _serve(request: Request, namespace: int | None, older: int) -> tuple[Reply, list[int]]:
+def _serve(request: Request, namespace: int | None, handle: int | None, older: int) -> tuple[Reply, list[int]]:
     try:
         if request.network is not None:
             return Reply(), inside.serve(request.network, namespace)
@@ -130,7 +133,7 @@ def _serve(request: Request, namespace: int | None, older: int) -> tuple[Reply, 
             else:
                 kernel.setns(namespace, kernel.CLONE_NEWNS)
         for operation in request.operations:
-            perform(operation)
+            perform(operation, handle)
         handles = [_open(request.open)] if request.open else []
         if namespace is None:
             handles = [os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)]

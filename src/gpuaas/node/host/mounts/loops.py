@@ -16,7 +16,7 @@ from gpuaas.kit.errors import HostError
 from gpuaas.node.host.kernel import asking
 
 _GET_FREE, _CONFIGURE, _SET_DIRECT_IO = 0x4C82, 0x4C0A, 0x4C08
-_AUTOCLEAR = 4
+_READ_ONLY, _AUTOCLEAR = 1, 4
 # struct loop_config: fd, block size, struct loop_info64 (5 u64, 4 u32, 3 texts, 2 u64), 8 reserved u64.
 _CONFIG = struct.Struct("=II5Q4I64s64s32s2Q8Q")
 _TRIES = 64
@@ -24,18 +24,18 @@ _buffered: list[int] = []  # devices that this process has attached, as long as 
 
 
 @contextmanager
-def attached(image: Path) -> Iterator[Path]:
+def attached(image: Path, *, read_only: bool = False) -> Iterator[Path]:
     """The device of `image`, for as long as it takes to mount it; the mount keeps it from then on.
 
     What a mount reads first is in the page cache, because the image was just written: call `make_direct` afterwards.
     """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = (os.O_RDONLY if read_only else os.O_RDWR) | os.O_NOFOLLOW | os.O_CLOEXEC
     with asking("open", image):
         backing = os.open(image, flags)
     try:
         if not _lock(backing):
             raise HostError("attach", str(image), "it is in use already")
-        device, number = _configured(backing, image)
+        device, number = _configured(backing, image, _AUTOCLEAR | (_READ_ONLY if read_only else 0))
     finally:
         os.close(backing)
     try:
@@ -66,7 +66,7 @@ def in_use(image: Path) -> bool:
             os.close(fd)
 
 
-def _configured(backing: int, image: Path) -> tuple[int, int]:
+def _configured(backing: int, image: Path, flags: int) -> tuple[int, int]:
     control = _open_device("loop-control", image)
     try:
         for _ in range(_TRIES):
@@ -74,7 +74,7 @@ def _configured(backing: int, image: Path) -> tuple[int, int]:
                 number = fcntl.ioctl(control, _GET_FREE)
             device = _open_device(f"loop{number}", image)
             try:
-                fcntl.ioctl(device, _CONFIGURE, _config(backing, image))
+                fcntl.ioctl(device, _CONFIGURE, _config(backing, image, flags))
             except OSError as error:
                 os.close(device)
                 if error.errno != errno.EBUSY:  # somebody else was faster
@@ -86,9 +86,9 @@ def _configured(backing: int, image: Path) -> tuple[int, int]:
     raise HostError("attach", str(image), "no loop device stayed free long enough")
 
 
-def _config(backing: int, image: Path) -> bytes:
+def _config(backing: int, image: Path, flags: int) -> bytes:
     name = os.fsencode(image.name)[:63]
-    numbers = (0, 0, 0, 0, 0), (0, 0, 0, _AUTOCLEAR)
+    numbers = (0, 0, 0, 0, 0), (0, 0, 0, flags)
     return _CONFIG.pack(backing, 0, *numbers[0], *numbers[1], name, b"", b"", *[0] * 10)
 
 

@@ -96,12 +96,17 @@ def idmapped(source: Path, userns_fd: int, attributes: Attribute, *, recursive: 
     """A detached copy in which the ids on disk are those inside the user namespace. The caller closes it."""
     fd = clone(source, recursive=recursive)
     try:
-        with asking("map the ids of", source, _IDMAP_MEANINGS):
-            kernel.mount_setattr(fd, "", set=attributes | _IDMAP, userns_fd=userns_fd, recursive=recursive)
+        map_ids(fd, source, userns_fd, attributes, recursive=recursive)
     except HostError:
         os.close(fd)
         raise
     return fd
+
+
+def map_ids(mount_fd: int, name: Path | str, userns_fd: int, attributes: Attribute, *, recursive: bool = False) -> None:
+    """The same for a detached copy that is there already; `name` says what it is if this fails."""
+    with asking("map the ids of", name, _IDMAP_MEANINGS):
+        kernel.mount_setattr(mount_fd, "", set=attributes | _IDMAP, userns_fd=userns_fd, recursive=recursive)
 
 
 def set_attributes(mount_fd: int, attributes: Attribute, *, recursive: bool = True) -> None:

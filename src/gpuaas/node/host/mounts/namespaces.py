@@ -41,9 +41,12 @@ class Namespaces:
     def pinned(self, id: str) -> bool:
         return pins.pinned(self._paths.pin(id), CLONE_NEWNS)
 
-    def change(self, id: str, operations: Sequence[AnyOperation]) -> None:
-        """Performs `operations` inside. The first that fails ends it; those before it stay done."""
-        self._inside(id, Request(list(operations)))
+    def change(self, id: str, operations: Sequence[AnyOperation], handle: int | None = None) -> None:
+        """Performs `operations` inside. The first that fails ends it; those before it stay done.
+
+        `handle` is a detached mount for one that places it.
+        """
+        self._inside(id, Request(list(operations)), () if handle is None else (handle,))
 
     def mounts(self, id: str) -> list[Mount]:
         return mounts.parse(self._inside(id, Request(look=True))[0].mountinfo)
@@ -51,6 +54,11 @@ class Namespaces:
     def open(self, id: str, path: Path, operations: Sequence[AnyOperation] = ()) -> int:
         """A handle (O_PATH) on a path as it is inside, after `operations`. For `safepath`; the caller closes it."""
         return self._inside(id, Request(list(operations), open=str(path)))[1][0]
+
+    def look(self, id: str, path: Path) -> tuple[list[Mount], int]:
+        """Its mounts, and a handle (O_PATH) on a path of it. The caller closes it."""
+        reply, handles = self._inside(id, Request(look=True, open=str(path)))
+        return mounts.parse(reply.mountinfo), handles[0]
 
     def supervise(self, id: str, plan: Plan, listener: int) -> Started:
         """Starts the supervisor of a machine, with which it starts the machine in this mount namespace."""

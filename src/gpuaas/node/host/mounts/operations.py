@@ -1,6 +1,7 @@
 """What can be done inside an allocation's mount namespace, as data: the agent writes the list, the helper performs it.
 
-Each operation is safe to repeat: what is mounted already is left alone if it is what was asked for, and refused if not.
+Each operation but `Place` is safe to repeat: what is mounted already is left alone if it is what was asked for, and
+refused if not.
 """
 
 import os
@@ -69,10 +70,35 @@ class Propagate(Operation, frozen=True):
 
 
 class Unmount(Operation, frozen=True):
+    """`lazy`: also from under whoever uses it."""
+
     target: str
+    lazy: bool = False
 
 
-AnyOperation = Directory | Bind | FileSystem | Image | Overlay | Propagate | Unmount
+class Place(Operation, frozen=True):
+    """A copy of a mount of the host's, whose handle came with the request; on top of what is mounted there."""
+
+    target: str
+    attributes: Attribute = Attribute.NOSUID | Attribute.NODEV
+    uid_base: int = 0
+
+
+class Link(Operation, frozen=True):
+    """A symbolic link. It is switched at once: whoever looks sees the one before or this one."""
+
+    path: str
+    text: str
+    owner: int = 0
+
+
+class Remove(Operation, frozen=True):
+    """A link, or an empty directory, or nothing."""
+
+    path: str
+
+
+AnyOperation = Directory | Bind | FileSystem | Image | Overlay | Propagate | Unmount | Place | Link | Remove
 
 # Discarded blocks become holes in the image. The inode tables of a sparse image read as zero already.
 _EXT4 = {"discard": None, "noinit_itable": None, "errors": "remount-ro"}
@@ -81,14 +107,20 @@ _EXT4 = {"discard": None, "noinit_itable": None, "errors": "remount-ro"}
 _OVERLAY = {"redirect_dir": "on", "index": "off", "metacopy": "off"}
 
 
-def perform(operation: AnyOperation) -> None:
+def perform(operation: AnyOperation, handle: int | None = None) -> None:
     match operation:
         case Directory():
             _directory(operation)
         case Propagate(target, propagation):
             mounts.set_propagation(Path(target), propagation)
-        case Unmount(target):
-            mounts.unmount(Path(target))
+        case Unmount(target, lazy):
+            mounts.unmount(Path(target), lazy=lazy)
+        case Place():
+            _place(operation, handle)
+        case Link():
+            _link(operation)
+        case Remove(path):
+            _remove(path)
         case _:
             present = mounts.at(operation.target)
             if present is None:
@@ -134,6 +166,39 @@ def _bind(operation: Bind) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def _place(operation: Place, handle: int | None) -> None:
+    if handle is None:
+        raise HostError("mount on", operation.target, "nothing came to be mounted there", transient=False)
+    if operation.uid_base:
+        userns = idmaps.map_only(operation.uid_base)
+        try:
+            mounts.map_ids(handle, operation.target, userns, operation.attributes)
+        finally:
+            os.close(userns)
+    else:
+        mounts.set_attributes(handle, operation.attributes)
+    mounts.attach(handle, Path(operation.target))
+
+
+def _link(operation: Link) -> None:
+    path = Path(operation.path)
+    aside = path.with_name(f".{path.name}")
+    with asking("make the link", path):
+        with suppress(FileNotFoundError):
+            aside.unlink()
+        aside.symlink_to(operation.text)
+        os.chown(aside, operation.owner, operation.owner, follow_symlinks=False)
+        os.rename(aside, path)
+
+
+def _remove(path: str) -> None:
+    with asking("remove", path), suppress(FileNotFoundError):
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)
+        else:
+            os.unlink(path)
 
 
 def _is(operation: Bind | FileSystem | Image | Overlay, present: Mount) -> bool:

@@ -1,0 +1,155 @@
+"""Images of runtimes by digest: verified, on the disk, and only then under their name. There is no half of an image.
+
+<state>/runtimes/<sha256>.erofs
+<state>/runtimes/.<sha256>.part     what has arrived of one; the next try goes on from there
+"""
+
+import hashlib
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.kernel import asking
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_NAME = re.compile(r"([0-9a-f]{64})\.erofs")
+_CHUNK = 1 << 20
+# What machines write has to go somewhere too: images never take the last of a disk.
+_RESERVED_SHARE, _MOST_RESERVED = 0.05, 20 << 30
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Store:
+    """Works from one directory handle and follows no link. Only one agent uses it, and one thread per digest."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._place = directory
+        self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+        os.fchmod(self._dir, 0o700)
+
+    def digests(self) -> dict[str, int]:
+        """Every image that is here, and how large it is."""
+        found = {}
+        for name in os.listdir(self._dir):
+            if match := _NAME.fullmatch(name):
+                with suppress(FileNotFoundError):
+                    found[match[1]] = os.stat(name, dir_fd=self._dir, follow_symlinks=False).st_size
+        return found
+
+    def has(self, digest: str) -> bool:
+        return self._size(_image(digest)) is not None
+
+    def open(self, digest: str) -> int:
+        """A handle to read it. The caller closes it."""
+        with asking("open", f"image {digest}"):
+            return os.open(_image(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
+
+    def path(self, digest: str) -> Path:
+        return self._place / _image(digest)
+
+    def arrived(self, digest: str) -> int:
+        """How much of it is here, in bytes."""
+        return self._size(_part(digest)) or 0
+
+    def begin(self, digest: str, size: int) -> int:
+        """How much of it is here; refused when there is no room for the rest."""
+        with asking("look at", f"image {digest}"):
+            if self.arrived(digest) > size:
+                os.unlink(_part(digest), dir_fd=self._dir)
+            here = self.arrived(digest)
+            disk = os.statvfs(self._dir)
+        reserved = min(_MOST_RESERVED, int(disk.f_blocks * disk.f_frsize * _RESERVED_SHARE))
+        if disk.f_bavail * disk.f_frsize - (size - here) < reserved:
+            cause = f"it needs {_mib(size - here)} MiB, and {_mib(reserved)} MiB of the node's disk have to stay free"
+            raise HostError("fetch", f"image {digest[:12]}", cause)
+        return here
+
+    def append(self, digest: str, offset: int, data: bytes) -> None:
+        with asking("write", f"image {digest}"):
+            fd = os.open(_part(digest), os.O_WRONLY | os.O_CREAT | _FLAGS, 0o600, dir_fd=self._dir)
+            try:
+                if os.fstat(fd).st_size != offset:
+                    raise OSError(f"{offset} bytes of it should be here, {os.fstat(fd).st_size} are")
+                os.lseek(fd, offset, os.SEEK_SET)
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+            finally:
+                os.close(fd)
+
+    def settle(self, digest: str) -> None:
+        """All of it has arrived. What is not what its name says is thrown away."""
+        with asking("store", f"image {digest}"):
+            fd = os.open(_part(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
+            try:
+                found = _hash(fd)
+                if found != digest:
+                    os.unlink(_part(digest), dir_fd=self._dir)
+                    raise HostError("store", f"image {digest}", f"what arrived is another one, {found}")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(_part(digest), _image(digest), src_dir_fd=self._dir, dst_dir_fd=self._dir)
+            os.fsync(self._dir)
+
+    def intact(self, digest: str) -> bool:
+        """Reads all of it. One that is not here is not intact."""
+        try:
+            fd = os.open(_image(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
+        except FileNotFoundError:
+            return False
+        try:
+            with asking("read", f"image {digest}"):
+                return _hash(fd) == digest
+        finally:
+            os.close(fd)
+
+    def remove(self, digest: str) -> None:
+        """Whoever has it mounted keeps it until then."""
+        with asking("remove", f"image {digest}"):
+            for name in (_image(digest), _part(digest)):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self._dir)
+            os.fsync(self._dir)
+
+    def parts(self) -> set[str]:
+        """Images of which something has arrived."""
+        names = (name[1:].removesuffix(".part") for name in os.listdir(self._dir) if name.startswith("."))
+        return {name for name in names if _DIGEST.fullmatch(name)}
+
+    def _size(self, name: str) -> int | None:
+        try:
+            return os.stat(name, dir_fd=self._dir, follow_symlinks=False).st_size
+        except FileNotFoundError:
+            return None
+
+
+def _hash(fd: int) -> str:
+    digest = hashlib.sha256()
+    offset = 0
+    while data := os.pread(fd, _CHUNK, offset):
+        digest.update(data)
+        offset += len(data)
+    return digest.hexdigest()
+
+
+def _image(digest: str) -> str:
+    return f"{_checked(digest)}.erofs"
+
+
+def _part(digest: str) -> str:
+    return f".{_checked(digest)}.part"
+
+
+def _checked(digest: str) -> str:
+    # Becomes a path, as root: looked at here too, wherever it came from.
+    if _DIGEST.fullmatch(digest) is None:
+        raise HostError("find", repr(digest), "not the digest of an image", transient=False)
+    return digest
+
+
+def _mib(size: int) -> int:
+    return -(-size // 2**20)

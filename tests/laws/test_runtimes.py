@@ -1,0 +1,223 @@
+"""The laws of a machine's runtimes: crash anywhere, fail anywhere; `current` never dangles, the machine is ready."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gpuaas.node.board import Trouble
+from gpuaas.node.host.fake import Crash
+from gpuaas.wire.node import RuntimeReport, RuntimeSpec
+from node.samples import ID, World, body
+
+OLD, NEW = "a" * 64, "b" * 64
+ONE = RuntimeSpec("tool", "1.0", OLD, 1000)
+BOTH = [RuntimeSpec("tool", "1.0", OLD, 1000, current=False), RuntimeSpec("tool", "2.0", NEW, 1000)]
+BACK = [ONE, RuntimeSpec("tool", "2.0", NEW, 1000, current=False)]
+
+Change = Callable[[World], None]
+
+
+def want(world: World, *runtimes: RuntimeSpec, restarts: int = 0) -> None:
+    world.want(ID, body(world.host, restarts=restarts, runtimes=list(runtimes)))
+
+
+def apply(world: World) -> None:
+    want(world, ONE)
+
+
+def upgrade(world: World) -> None:
+    want(world, *BOTH)
+
+
+def roll_back(world: World) -> None:
+    want(world, *BACK)
+
+
+def restart(world: World) -> None:
+    want(world, *BOTH, restarts=1)
+
+
+def remove(world: World) -> None:
+    want(world)
+
+
+BEFORE: dict[Change, list[Change]] = {
+    apply: [],
+    upgrade: [apply],
+    roll_back: [apply, upgrade],
+    restart: [apply, upgrade],
+    remove: [apply, upgrade],
+}
+AFTER = {
+    apply: {"tool/1.0": True},
+    upgrade: {"tool/1.0": False, "tool/2.0": True},
+    roll_back: {"tool/1.0": True, "tool/2.0": False},
+    restart: {"tool/1.0": False, "tool/2.0": True},
+    remove: {},
+}
+
+
+def before(change: Change) -> World:
+    world = World()
+    world.host.state.images |= {OLD: 1000, NEW: 1000}
+    want(world)
+    world.settle()
+    for each in BEFORE[change]:
+        each(world)
+        world.settle()
+    return world
+
+
+def shown(world: World) -> dict[str, bool]:
+    """Every version that the machine sees, and whether it is current."""
+    links = world.host.state.links.get(ID, {})
+    current = {f"{bundle}/{version}" for bundle, version in links.items()}
+    view = set(world.host.state.views.get(ID, {}))
+    assert current <= view, "current dangles"
+    return {each: each in current for each in view}
+
+
+def told(world: World) -> dict[str, bool]:
+    condition = world.condition()
+    assert condition.state == "ready"
+    assert {each.state for each in condition.runtimes} <= {"ready"}
+    return {f"{each.bundle}/{each.version}": each.current for each in condition.runtimes}
+
+
+def points(world: World, change: Change, stop_at: int) -> list[str]:
+    passed: list[str] = []
+
+    def hook(point: str, id: str) -> None:
+        passed.append(point)
+        shown(world)
+        if len(passed) == stop_at:
+            raise Crash(point)
+
+    change(world)
+    world.host.hook = hook
+    try:
+        world.settle()
+    except Crash:
+        pass
+    finally:
+        world.host.hook = None
+    return passed
+
+
+CRASHES = [
+    pytest.param(change, point, id=f"{change.__name__}-{point}")
+    for change in BEFORE
+    for point in range(1, len(points(before(change), change, 0)) + 1)
+]
+
+
+@pytest.mark.parametrize("change", BEFORE, ids=lambda change: change.__name__)
+def test_every_change_ends_as_it_was_asked_for_without_a_restart(change: Change) -> None:
+    world = before(change)
+    starts = world.host.starts[ID]
+    assert "runtimes_ensure:shown" in points(world, change, 0)
+    assert shown(world) == told(world) == AFTER[change]
+    assert world.host.starts[ID] == starts + (change is restart)
+
+
+@pytest.mark.parametrize(("change", "point"), CRASHES)
+@pytest.mark.parametrize("reboot", [False, True])
+def test_a_crash_at_any_point_ends_the_same(change: Change, point: int, reboot: bool) -> None:
+    world = before(change)
+    points(world, change, point)
+    if reboot:
+        world.host.reboot()
+    world.agent()
+    world.settle()
+    assert shown(world) == told(world) == AFTER[change]
+
+
+@pytest.mark.parametrize("times", [1, 99])
+@pytest.mark.parametrize("part", ["before", "shown", "after"])
+def test_whatever_fails_the_machine_is_ready(part: str, times: int) -> None:
+    world = before(upgrade)
+    world.host.fail(f"runtimes_ensure:{part}", times=times, transient=False)
+    upgrade(world)
+    world.settle()
+    condition = world.condition()
+    assert condition.state == "ready"
+    assert {each.state for each in condition.runtimes} == ({"ready"} if times == 1 else {"failed"})
+    assert all(each.code == "runtimes_failed" and each.message for each in condition.runtimes if times > 1)
+    world.host.heal()
+    apply(world)  # what a server does then: the version before is wanted again
+    world.settle()
+    assert shown(world) == told(world) == AFTER[apply]
+
+
+def test_an_image_that_is_on_its_way_changes_nothing_else() -> None:
+    world = before(upgrade)
+    del world.host.state.images[NEW]
+    upgrade(world)
+    world.settle()
+    assert [(each.version, each.state, each.current) for each in world.condition().runtimes] == [
+        ("1.0", "ready", True),
+        ("2.0", "fetching", False),
+    ]
+    assert shown(world) == AFTER[apply]
+    (missing,) = world.runner.missing()
+    assert (missing.digest, missing.size, missing.ids) == (NEW, 1000, (ID,))
+    world.host.log.clear()
+    world.host.state.images[NEW] = 1000
+    world.runner.fetched(NEW, [ID])
+    assert world.runner.wanted() == [ID]
+    world.settle()
+    assert shown(world) == told(world) == AFTER[upgrade]
+    assert {verb for verb, _ in world.host.log} == {"runtimes_ensure"}  # and nothing else of the machine was touched
+    assert world.runner.missing() == []
+
+
+def test_trouble_with_an_image_is_told_until_it_is_over() -> None:
+    world = before(upgrade)
+    del world.host.state.images[NEW]
+    upgrade(world)
+    world.settle()
+    for final, state in ((False, "fetching"), (True, "failed")):
+        world.runner.fetched(NEW, [ID], Trouble("no_room", "The disk is full.", final))
+        world.settle()
+        assert world.condition().runtimes[1] == RuntimeReport(
+            "tool", "2.0", state, code="no_room", message="The disk is full."
+        )
+    apply(world)
+    world.settle()
+    assert world.runner.missing() == []
+    world.host.state.images[NEW] = 1000
+    upgrade(world)
+    world.settle()
+    assert told(world) == AFTER[upgrade]
+
+
+def test_a_machine_that_an_older_agent_started_says_what_to_do() -> None:
+    world = before(apply)
+    world.host.state.containers[ID].has_view = False
+    apply(world)
+    world.settle()
+    (report,) = world.condition().runtimes
+    assert (report.state, report.code) == ("failed", "no_place")
+    assert "Restart it first" in report.message
+    want(world, ONE, restarts=1)
+    world.settle()
+    assert told(world) == AFTER[apply]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [ONE, ONE],
+        [ONE, RuntimeSpec("tool", "2.0", NEW, 1000)],
+        [RuntimeSpec("tool", "current", OLD, 1000)],
+        [RuntimeSpec("../tool", "1.0", OLD, 1000)],
+        [RuntimeSpec("tool", "../1.0", OLD, 1000)],
+        [RuntimeSpec("tool", "1.0", "../" + "a" * 61, 1000)],
+    ],
+)
+def test_what_cannot_be_a_view_is_refused(bad: list[RuntimeSpec]) -> None:
+    world = World()
+    want(world, *bad)
+    world.settle()
+    condition = world.condition()
+    assert (condition.state, condition.failure and condition.failure.code) == ("failed", "bad_spec")

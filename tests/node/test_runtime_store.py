@@ -1,0 +1,94 @@
+"""Images of runtimes on a disk: whole, verified, or absent."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.runtimes.descriptor import text
+from gpuaas.node.host.runtimes.store import Store
+from gpuaas.wire.node import RuntimeSpec
+
+DATA = b"an image" * 1000
+DIGEST = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runtimes")
+
+
+def files(tmp_path: Path) -> list[str]:
+    return sorted(os.listdir(tmp_path / "runtimes"))
+
+
+def test_half_an_image_never_has_its_name_and_the_next_agent_goes_on(store: Store, tmp_path: Path) -> None:
+    assert store.begin(DIGEST, len(DATA)) == 0
+    store.append(DIGEST, 0, DATA[:3000])
+    assert files(tmp_path) == [f".{DIGEST}.part"]
+    again = Store(tmp_path / "runtimes")
+    assert (again.has(DIGEST), again.digests(), again.parts()) == (False, {}, {DIGEST})
+    assert again.begin(DIGEST, len(DATA)) == 3000
+    again.append(DIGEST, 3000, DATA[3000:])
+    again.settle(DIGEST)
+    assert files(tmp_path) == [f"{DIGEST}.erofs"]
+    assert again.digests() == {DIGEST: len(DATA)}
+    assert again.intact(DIGEST)
+
+
+def test_what_is_larger_than_it_may_be_starts_again(store: Store) -> None:
+    store.append(DIGEST, 0, DATA + b"more")
+    assert store.begin(DIGEST, len(DATA)) == 0
+
+
+def test_a_truncated_or_changed_one_is_thrown_away(store: Store, tmp_path: Path) -> None:
+    for wrong in (DATA[:-1], DATA[:-1] + b"?"):
+        store.append(DIGEST, 0, wrong)
+        with pytest.raises(HostError, match="another one"):
+            store.settle(DIGEST)
+        assert files(tmp_path) == []
+
+
+def test_a_flipped_byte_is_found(store: Store, tmp_path: Path) -> None:
+    store.append(DIGEST, 0, DATA)
+    store.settle(DIGEST)
+    with (tmp_path / "runtimes" / f"{DIGEST}.erofs").open("r+b") as file:
+        file.seek(4000)
+        file.write(b"X")
+    assert not store.intact(DIGEST)
+    store.remove(DIGEST)
+    assert not store.intact(DIGEST)
+    assert files(tmp_path) == []
+
+
+def test_the_last_of_a_disk_is_not_for_images(store: Store) -> None:
+    with pytest.raises(HostError, match="have to stay free"):
+        store.begin(DIGEST, 1 << 60)
+
+
+@pytest.mark.parametrize("name", ["", "../" + "a" * 61, "A" * 64, "a" * 63, "a" * 64 + "\n"])
+def test_only_a_digest_becomes_a_path(store: Store, name: str) -> None:
+    for verb in (store.has, store.arrived, store.settle, store.remove, store.open):
+        with pytest.raises(HostError, match="not the digest"):
+            verb(name)
+
+
+def test_a_link_in_the_place_of_an_image_is_not_followed(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(DATA)
+    (tmp_path / "runtimes" / f"{DIGEST}.erofs").symlink_to(tmp_path / "secret")
+    (tmp_path / "runtimes" / f".{DIGEST}.part").symlink_to(tmp_path / "secret")
+    with pytest.raises(HostError):
+        store.open(DIGEST)
+    with pytest.raises(HostError):
+        store.append(DIGEST, len(DATA), b"more")
+    assert (tmp_path / "secret").read_bytes() == DATA
+
+
+def test_the_descriptor_is_safe_in_every_shell() -> None:
+    spec = RuntimeSpec("tool", "1.0+cu12", DIGEST, 1)
+    assert "GPUAAS_RUNTIME_TOOL_VERSION='1.0+cu12'\n" in text("al-x", [spec])
+    for evil in ("1'; rm -rf /; '", "1\nX=1", "$(id)", "1`id`"):
+        with pytest.raises(HostError, match="not plain"):
+            text("al-x", [RuntimeSpec("tool", evil, DIGEST, 1)])
