@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuaas.control.http.application import build
 from gpuaas.control.http.openapi import document
+from gpuaas.control.store.readers import Readers
 from gpuaas.control.store.transaction import Store, connect
 from gpuaas.control.store.wakes import Wakes
 
@@ -37,7 +38,8 @@ class Route:
 def openapi() -> Schema:
     """Needs no database: nothing connects before the first request."""
     nowhere = "postgresql+psycopg://nobody@/nowhere"
-    return document(build(Store(connect(nowhere)), Wakes(nowhere)))
+    store = Store(connect(nowhere))
+    return document(build(store, Wakes(nowhere), Readers(store, nowhere)))
 
 
 @cache

@@ -15,6 +15,7 @@ from gpuaas.control.http.application import build
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import clocks, migrate, stores
 from gpuaas.control.store.embedded import Embedded
+from gpuaas.control.store.readers import Readers
 from gpuaas.control.store.transaction import PREEMPTION_GRACE, Store, connect, normalised
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.control.sweeps import loop
@@ -73,6 +74,8 @@ def application(
     store = Store(engine, clocks.steady(engine), preemption_grace=preemption_grace)
     store.transact(stores.ensure)
     wakes = Wakes(url)
+    readers = Readers(store, url, **pool)
+    readers.open()
     dispatch = Dispatch(store, wakes, networks(webhook_networks))
 
     @asynccontextmanager
@@ -86,11 +89,13 @@ def application(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             store.engine.dispose()
+            readers.engine.dispose()
             await asyncio.to_thread(traces.shutdown)
 
     return build(
         store,
         wakes,
+        readers,
         sockets=[node_link],
         lifespan=[background],
         advertise_url=advertise_url,

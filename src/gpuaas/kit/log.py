@@ -35,6 +35,9 @@ def bound(**fields: str | None) -> Iterator[None]:
         _bound.reset(token)
 
 
+_ENCODER = json.JSONEncoder(default=str)
+
+
 class _JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -47,7 +50,7 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        return _ENCODER.encode(line)
 
 
 def setup(level: str = "INFO") -> None:
@@ -57,6 +60,9 @@ def setup(level: str = "INFO") -> None:
     formatter = _JsonLines()
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)
+    # No line says which thread, process or source line wrote it: finding out costs as much as writing it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for chatty in ("httpx", "httpcore", "websockets", "alembic", "uvicorn.access"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -39,13 +39,17 @@ class Lifecycle:
 
     def allowed(self, state: str) -> tuple[str, ...]:
         """What a person may do in this state, in the order of the table."""
-        return tuple(row.on for row in self.rows if row.while_ == state and row.on in self.actions)
+        key = self.name, state
+        if key not in _allowed:
+            _allowed[key] = tuple(row.on for row in self.rows if row.while_ == state and row.on in self.actions)
+        return _allowed[key]
 
     def while_(self, event: str) -> tuple[str, ...]:
         """The states in which an event means something: for messages that say when it would work."""
         return tuple(row.while_ for row in self.rows if row.on == event)
 
 
+_allowed: dict[tuple[str, str], tuple[str, ...]] = {}  # asked for every machine of every page
 _indexes: dict[str, dict[tuple[str, str], str]] = {}
 
 

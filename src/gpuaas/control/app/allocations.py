@@ -1,6 +1,6 @@
 """The machine: plan, launch, list, show, restart, release."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,8 +14,9 @@ from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, claims, leases, operations, reservations, slots
+from gpuaas.control.store import allocations, claims, leases, operations, reservations, slots, surroundings
 from gpuaas.control.store.admission import admission
+from gpuaas.control.store.surroundings import Shown
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
@@ -157,15 +158,31 @@ def _known_ends(tx: Tx) -> dict[str, datetime]:
 def list_allocations(
     tx: Tx, caller: Caller, project_name: str | None, live: bool, after: tuple[datetime, str] | None, limit: int
 ) -> list[Allocation]:
+    return allocations.page(tx, _where(tx, caller, project_name), live=live, after=after, limit=limit)
+
+
+def list_shown(
+    tx: Tx, caller: Caller, project_name: str | None, live: bool, after: tuple[datetime, str] | None, limit: int
+) -> list[Shown]:
+    """The same with what people are shown of them."""
+    return surroundings.page(tx, _where(tx, caller, project_name), live, after, limit)
+
+
+def _where(tx: Tx, caller: Caller, project_name: str | None) -> list[str]:
     if project_name is None:
-        ids = list(access.projects(tx, caller, "allocation.read"))
-    else:
-        ids = [access.in_project(tx, caller, "allocation.read", project_name).id]
-    return allocations.page(tx, ids, live=live, after=after, limit=limit)
+        return list(access.projects(tx, caller, "allocation.read"))
+    return [access.in_project(tx, caller, "allocation.read", project_name).id]
 
 
 def show(tx: Tx, caller: Caller, name: str) -> Allocation:
     return find(tx, caller, "allocation.read", name, lock=False)
+
+
+def shown(tx: Tx, caller: Caller, name: str) -> Shown:
+    visible = access.projects(tx, caller, "allocation.read")
+    found = surroundings.find(tx, name, list(visible))
+    _only(tx, "allocation.read", name, visible, [item for item, _ in found])
+    return found[0]
 
 
 def connectable(tx: Tx, caller: Caller, name: str) -> Allocation:
@@ -195,7 +212,12 @@ def release(tx: Tx, caller: Caller, name: str, confirm: str) -> tuple[Allocation
 
 def find(tx: Tx, caller: Caller, action: str, name: str, *, lock: bool) -> Allocation:
     visible = access.projects(tx, caller, action)
-    found = allocations.find(tx, name, list(visible), lock=lock)
+    return _only(tx, action, name, visible, allocations.find(tx, name, list(visible), lock=lock))
+
+
+def _only(
+    tx: Tx, action: str, name: str, visible: Mapping[str, tuple[Project, str]], found: Sequence[Allocation]
+) -> Allocation:
     if not found:
         raise not_found("allocation", name)
     if len(found) > 1:

@@ -6,9 +6,9 @@ from litestar import Response, get, post
 
 from gpuaas.control.app import allocations, offers
 from gpuaas.control.http import pages, views
-from gpuaas.control.http.endpoint import Req, Result, mutate, read
+from gpuaas.control.http.endpoint import Req, Result, mutate, read, read_here
 from gpuaas.control.http.params import Cursor, IncludeReleased, Limit, Name, OptionalName
-from gpuaas.control.store.surroundings import surroundings
+from gpuaas.control.store import surroundings
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller
@@ -61,8 +61,8 @@ def plan(request: Req, data: api.PlanRequest) -> Response[api.PlanView]:
     )
 
 
-@get("/allocations", opt={"action": "allocation.read"}, sync_to_thread=True, summary="Machines you can see")
-def list_allocations(
+@get("/allocations", opt={"action": "allocation.read"}, summary="Machines you can see")
+async def list_allocations(
     request: Req,
     project: OptionalName = None,
     include_released: IncludeReleased = False,
@@ -72,17 +72,17 @@ def list_allocations(
     after = pages.position(cursor)
 
     def work(tx: Tx, caller: Caller) -> api.AllocationPage:
-        found = allocations.list_allocations(tx, caller, project, not include_released, after, limit + 1)
+        found = allocations.list_shown(tx, caller, project, not include_released, after, limit + 1)
         items, more = pages.cut(found, limit)
-        cursor = pages.encode(items[-1].created_at, items[-1].id) if more else None
-        return api.AllocationPage(shown_allocations(tx, list(items)), cursor)
+        cursor = pages.encode(items[-1][0].created_at, items[-1][0].id) if more else None
+        return api.AllocationPage([views.allocation(*item) for item in items], cursor)
 
-    return read(request, work)
+    return await read_here(request, work)
 
 
-@get("/allocations/{allocation:str}", opt={"action": "allocation.read"}, sync_to_thread=True, summary="One machine")
-def show(request: Req, allocation: Name) -> Response[api.AllocationView]:
-    return read(request, lambda tx, caller: shown_allocations(tx, [allocations.show(tx, caller, allocation)])[0])
+@get("/allocations/{allocation:str}", opt={"action": "allocation.read"}, summary="One machine")
+async def show(request: Req, allocation: Name) -> Response[api.AllocationView]:
+    return await read_here(request, lambda tx, caller: views.allocation(*allocations.shown(tx, caller, allocation)))
 
 
 @post(
@@ -115,8 +115,7 @@ def release(request: Req, allocation: Name, data: api.Confirm) -> Response[api.C
 
 def shown_allocations(tx: Tx, items: list[Allocation]) -> list[api.AllocationView]:
     """With the names and addresses that a person needs."""
-    around = surroundings(tx, [item.id for item in items])
-    return [views.allocation(item, around[item.id]) for item in items]
+    return [views.allocation(*shown) for shown in surroundings.of(tx, items)]
 
 
 def changed(tx: Tx, allocation: Allocation, operation: Operation) -> Result:

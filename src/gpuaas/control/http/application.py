@@ -59,6 +59,7 @@ from gpuaas.control.http.pace import Pace
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.http.streams import routes as streams
 from gpuaas.control.store import migrate
+from gpuaas.control.store.readers import Readers
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.kit import traces
@@ -175,6 +176,7 @@ class Application(Litestar):
 def build(
     store: Store,
     wakes: Wakes,
+    readers: Readers,
     sockets: Sequence[Any] = (),
     lifespan: Sequence[Callable[[Litestar], AbstractAsyncContextManager[None]]] = (),
     advertise_url: str = "",
@@ -203,6 +205,7 @@ def build(
             {
                 "store": store,
                 "wakes": wakes,
+                "readers": readers,
                 "streams": streams.Streams(advertise_url),
                 "metrics_token": metrics_token,
                 "state_dir": state_dir,

@@ -17,6 +17,7 @@ from gpuaas.control.app import access, idempotency
 from gpuaas.control.app.sessions import authenticate
 from gpuaas.control.http.limits import Limiter
 from gpuaas.control.store.idempotency import Answer
+from gpuaas.control.store.readers import Readers
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.kit.errors import Problem
 from gpuaas.model.identity import Caller
@@ -58,15 +59,25 @@ def read(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
     return answer(200, read_as(request, lambda tx, caller: msgspec.json.encode(work(tx, caller))))
 
 
+async def read_here(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
+    """The same on the event loop, for what is asked often and is quickly done (store/readers.py)."""
+    readers: Readers = request.app.state.readers
+    look = _as_caller(request, lambda tx, caller: msgspec.json.encode(work(tx, caller)))
+    return answer(200, await readers.look(look, correlation_id=correlation_of(request)))
+
+
 def read_as(request: Req, work: Callable[[Tx, Caller], T]) -> T:
     """The same for what is not answered in JSON."""
+    return store_of(request).look(_as_caller(request, work), correlation_id=correlation_of(request))
 
+
+def _as_caller(request: Req, work: Callable[[Tx, Caller], T]) -> Callable[[Tx], T]:
     def run(tx: Tx) -> T:
         found = work(tx, signed_in(tx, request))
         _checked(tx, request)
         return found
 
-    return store_of(request).look(run, correlation_id=correlation_of(request))
+    return run
 
 
 def mutate(request: Req, work: Work, data: msgspec.Struct | None = None) -> Response[Any]:

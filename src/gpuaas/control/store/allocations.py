@@ -18,6 +18,7 @@ from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 from gpuaas.model.usage import MACHINE_TIME
 
+Asked = tuple[str, dict[str, Any]]  # a statement and its values
 UNPLACED: dict[str, Any] = {"node_id": None, "realisation": None}
 
 # The lowest seat of the node that no unreaped allocation and no stranger has is 0, or the one after a taken one. Under
@@ -73,20 +74,31 @@ def by_id(tx: Tx, id: str, *, lock: bool = False) -> Allocation | None:
 
 def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> list[Allocation]:
     """By id, or by name among the live ones, within the projects that the caller can see."""
+    statement, values = finding(name, project_ids)
+    return [built(Allocation, row) for row in tx.run(statement + (" FOR NO KEY UPDATE" if lock else ""), values)]
+
+
+def finding(name: str, project_ids: list[str]) -> Asked:
     named = "id = %(name)s" if is_id(name, "al") else "name = %(name)s AND state <> 'released'"
-    statement = f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND {named}{' FOR NO KEY UPDATE' if lock else ''}"
-    return [built(Allocation, row) for row in tx.run(statement, {"name": name, "projects": project_ids})]
+    return f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND {named}", {"name": name, "projects": project_ids}
+
+
+def having(ids: list[str]) -> Asked:
+    return f"{_SELECT} WHERE id = ANY(%(ids)s)", {"ids": ids}
 
 
 def page(
     tx: Tx, project_ids: list[str], *, live: bool, after: tuple[datetime, str] | None, limit: int
 ) -> list[Allocation]:
+    return [built(Allocation, row) for row in tx.run(*paging(project_ids, live, after, limit))]
+
+
+def paging(project_ids: list[str], live: bool, after: tuple[datetime, str] | None, limit: int) -> Asked:
     at, id = after or (None, None)
     older = "AND (created_at, id) < (%(at)s, %(id)s)" if after else ""
     statement = f"""{_SELECT} WHERE project_id = ANY(%(projects)s) {"AND state <> 'released'" if live else ""} {older}
         ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
-    values = {"projects": project_ids, "at": at, "id": id, "limit": limit}
-    return [built(Allocation, row) for row in tx.run(statement, values)]
+    return statement, {"projects": project_ids, "at": at, "id": id, "limit": limit}
 
 
 def name_taken(tx: Tx, project_id: str, names: list[str]) -> str | None:

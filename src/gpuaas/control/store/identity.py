@@ -114,17 +114,12 @@ def visible_projects(tx: Tx, user_id: str) -> list[tuple[Project, str]]:
     """Projects a user can see, with the role there: by membership, or as tenant_admin of the org."""
     rows = tx.remembered.get(user_id) if tx.reads else None
     if rows is None:
-        rows = tx.run(_VISIBLE.format(who="%(user_id)s"), {"user_id": user_id}).fetchall()
+        rows = tx.run(VISIBLE.format(who="%(user_id)s"), {"user_id": user_id}).fetchall()
     return [(made(Project, row[:-1]), row[-1]) for row in rows]
 
 
-def visible_with(token: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The statement that asks the same for the owner of a token, whoever that is."""
-    return _VISIBLE.format(who="(SELECT user_id FROM tokens WHERE hash = %(hash)s)"), token
-
-
 # Two ways in, each by an index: with an OR over both, every project of every tenant would be looked at.
-_VISIBLE = f"""
+VISIBLE = f"""
     SELECT {names(Project)}, CASE WHEN bool_or(admin) THEN 'admin' ELSE max(role) END
     FROM (
         SELECT project_id, role, false AS admin FROM memberships WHERE user_id = {{who}}

@@ -52,29 +52,29 @@ def insert_token(
 
 def caller(tx: Tx, secret: str) -> Caller | None:
     """Who holds this secret, if it is valid right now."""
-    asked = _CALLER, {"hash": digest(secret), "now": tx.now}
-    if tx.reads:  # next it is asked what they see: the answer comes along
-        found, visible = tx.together(asked, identity.visible_with(asked[1]))
-    else:
-        found, visible = tx.run(*asked).fetchall(), []
+    # Of who only reads it is asked next what they see: the answer comes along.
+    found = tx.run(_CALLER_WITH_VISIBLE if tx.reads else _CALLER, {"hash": digest(secret), "now": tx.now}).fetchall()
     if not found:
         return None
-    row = found[0]
+    user_id, email, name, platform_role, token_id, scopes, kind, last_used_at = found[0][:_SEEN]
     if tx.reads:
-        tx.remembered[row[0]] = visible
-    user_id, email, name, platform_role, token_id, scopes, kind, last_used_at = row
+        tx.remembered[user_id] = [row[_SEEN:] for row in found if row[_SEEN] is not None]
     if last_used_at is None or tx.now - last_used_at > USED_RESOLUTION:
-        tx.conn.execute(update(t.tokens).where(t.tokens.c.id == token_id).values(last_used_at=tx.now))
+        tx.run("UPDATE tokens SET last_used_at = %(now)s WHERE id = %(id)s", {"id": token_id, "now": tx.now})
     return Caller(user_id, email, name, platform_role, token_id, tuple(scopes), kind)
 
 
-_CALLER = """
+_SEEN = 8  # columns of the caller before those of what they see
+_HELD = """
     SELECT users.id, users.email, users.name, users.platform_role, tokens.id, tokens.scopes, users.kind,
-        tokens.last_used_at
-    FROM tokens JOIN users ON users.id = tokens.user_id
+        tokens.last_used_at{more}
+    FROM tokens JOIN users ON users.id = tokens.user_id{along}
     WHERE tokens.hash = %(hash)s AND tokens.revoked_at IS NULL AND tokens.expires_at > %(now)s
         AND users.disabled_at IS NULL
 """
+_CALLER = _HELD.format(more="", along="")
+_LATERAL = f" LEFT JOIN LATERAL ({identity.VISIBLE.format(who='users.id')}) AS seen ON true"
+_CALLER_WITH_VISIBLE = _HELD.format(more=", seen.*", along=_LATERAL) + " ORDER BY seen.slug, seen.id"
 
 
 def tokens(tx: Tx, user_id: str) -> list[Token]:

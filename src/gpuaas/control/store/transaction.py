@@ -312,6 +312,7 @@ class Store:
         preemption_grace: timedelta = PREEMPTION_GRACE,
     ) -> None:
         self.engine = engine
+        self.readers: list[Engine] = []  # where looks are taken besides; see store/readers.py
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
@@ -339,7 +340,7 @@ class Store:
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) not in RETRIED:
                     self.meters.add("store_unavailable_total", why="database")
-                    raise _unavailable(error) from error
+                    raise unavailable(error) from error
                 if attempt == ATTEMPTS:
                     raise Problem(
                         "busy", 503, "The store was too busy with the same objects.", "Try again.", detail=str(error)
@@ -348,34 +349,44 @@ class Store:
                 log.info("transaction runs again", extra={"fields": {"attempt": attempt}})
             except PoolTimeout as error:
                 self.meters.add("store_unavailable_total", why="pool")
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
         raise AssertionError("unreachable")
 
-    def look(self, work: Callable[..., T], *, correlation_id: str | None = None) -> T:
-        """For what only reads: each statement is a transaction of its own, which saves two round trips."""
+    def look(self, work: Callable[["Tx"], T], *, correlation_id: str | None = None, engine: Engine | None = None) -> T:
+        """For what only reads: each statement is a transaction of its own, which saves two round trips.
+
+        `engine`: where it is asked instead, over connections that know nothing else (store/readers.py).
+        """
         try:
-            with self.engine.connect() as conn:
+            with (engine or self.engine).connect() as conn:
                 driver: Any = conn.connection.driver_connection
-                driver.autocommit = True
+                if not engine:
+                    driver.autocommit = True
                 try:
                     tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id, reads=True)
                     found = work(tx)
                 finally:
-                    if not driver.closed:
+                    if driver.closed:
+                        conn.invalidate()
+                    elif not engine:
                         driver.autocommit = False
         except OperationalError as error:
             self.meters.add("store_unavailable_total", why="database")
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         except PoolTimeout as error:
             self.meters.add("store_unavailable_total", why="pool")
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         tx.expect_nothing_written()
         return found
 
     def connections(self) -> dict[str, int]:
         """Of this process to the database, by state."""
-        pool: Any = self.engine.pool
-        return {"in_use": pool.checkedout(), "idle": pool.checkedin(), "most": pool.size()}
+        pools: list[Any] = [engine.pool for engine in (self.engine, *self.readers)]
+        return {
+            "in_use": sum(pool.checkedout() for pool in pools),
+            "idle": sum(pool.checkedin() for pool in pools),
+            "most": sum(pool.size() for pool in pools),
+        }
 
     def database_time(self) -> datetime:
         """What the database's own clock says."""
@@ -397,7 +408,7 @@ class Store:
             log.warning("a wake-up was lost: %s", error)
 
 
-def _unavailable(error: OperationalError | PoolTimeout) -> Problem:
+def unavailable(error: OperationalError | PoolTimeout | TimeoutError) -> Problem:
     return Problem(
         "store_unavailable",
         503,
@@ -416,7 +427,7 @@ def normalised(url: str) -> str:
     return found.set(drivername="postgresql+psycopg").render_as_string(hide_password=False)
 
 
-def connect(url: str, *, pool_size: int = 20, pool_seconds: float = 10.0) -> Engine:
+def connect(url: str, *, pool_size: int = 20, pool_seconds: float = 10.0, **options: Any) -> Engine:
     """psycopg 3 over SQLAlchemy Core. Statements that wait for a lock give up after a while and are run again."""
     return create_engine(
         url,
@@ -430,6 +441,7 @@ def connect(url: str, *, pool_size: int = 20, pool_seconds: float = 10.0) -> Eng
             "application_name": f"gpuaas {__version__} {Ids().new('sv')}",
             "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
         },
+        **options,
     )
 
 

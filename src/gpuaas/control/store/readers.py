@@ -1,0 +1,124 @@
+"""Reads on the event loop: the same synchronous code as everywhere, in a greenlet that gives way while it waits.
+
+For what is asked often and answered with a page at most. A thread for each of them costs more than the read itself;
+what computes for long belongs into one all the same, since nobody else is served meanwhile.
+"""
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import psycopg
+from greenlet import getcurrent, greenlet
+from sqlalchemy import event
+
+from gpuaas.control.store.transaction import Store, Tx, connect, unavailable
+
+T = TypeVar("T")
+
+CONNECTIONS = 10
+_READABLE, _WRITABLE = 1, 2  # as the driver calls them: what it waits for, and what came
+
+
+class Readers:
+    def __init__(self, store: Store, url: str, *, pool_size: int = CONNECTIONS, pool_seconds: float = 10.0) -> None:
+        self._store = store
+        self._seconds = pool_seconds
+        self._room = asyncio.Semaphore(pool_size)  # so that nobody ever waits for the pool, with everybody else
+        self.engine = connect(url, pool_size=pool_size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+        event.listen(
+            self.engine, "do_connect", lambda dialect, record, args, named: _Connection.connect(*args, **named)
+        )
+        store.readers.append(self.engine)
+
+    def open(self) -> None:
+        """Before anybody looks: SQLAlchemy's first connection is made under a lock, which would stop the event loop."""
+        self.engine.connect().close()
+
+    async def look(self, work: Callable[[Tx], T], *, correlation_id: str | None = None) -> T:
+        """As `Store.look`."""
+        await self._enter()
+        try:
+            return await _alongside(lambda: self._store.look(work, correlation_id=correlation_id, engine=self.engine))
+        finally:
+            self._room.release()
+
+    async def _enter(self) -> None:
+        if not self._room.locked():
+            await self._room.acquire()
+            return
+        try:
+            await asyncio.wait_for(self._room.acquire(), self._seconds)
+        except TimeoutError as error:
+            self._store.meters.add("store_unavailable_total", why="pool")
+            raise unavailable(error) from error
+
+
+class _Alongside(greenlet):  # type: ignore[misc]
+    def until(self, what: Awaitable[Any]) -> Any:
+        """Called inside: others go on until it is there."""
+        assert self.parent is not None
+        return self.parent.switch(what)
+
+
+async def _alongside(work: Callable[[], T]) -> T:
+    inside = _Alongside(work)
+    inside.gr_context = contextvars.copy_context()
+    got: Any = inside.switch()
+    while not inside.dead:
+        try:
+            came = await got
+        except BaseException as error:
+            got = inside.throw(error)
+        else:
+            got = inside.switch(came)
+    found: T = got
+    return found
+
+
+class _Connection(psycopg.Connection[Any]):
+    """Waits for the database without keeping others from the event loop."""
+
+    @classmethod
+    def connect(cls, *args: Any, **kwargs: Any) -> Any:
+        inside = getcurrent()
+        if isinstance(inside, _Alongside):  # looking up a name and shaking hands may take long
+            return inside.until(asyncio.to_thread(super().connect, *args, **kwargs))
+        return super().connect(*args, **kwargs)
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        inside = getcurrent()
+        if not isinstance(inside, _Alongside):
+            return super().wait(gen, interval, timeout)
+        try:
+            wanted = next(gen)
+            while True:
+                wanted = gen.send(self._until_ready(inside, wanted))
+        except StopIteration as stop:
+            return stop.value
+
+    def _until_ready(self, inside: _Alongside, wanted: int) -> int:
+        loop, socket = asyncio.get_running_loop(), self.pgconn.socket
+        came: asyncio.Future[int] = loop.create_future()
+        if wanted & _READABLE:
+            loop.add_reader(socket, _tell, came, _READABLE)
+        if wanted & _WRITABLE:
+            loop.add_writer(socket, _tell, came, _WRITABLE)
+        given_up = True
+        try:
+            found: int = inside.until(came)
+            given_up = False
+        finally:
+            if wanted & _READABLE:
+                loop.remove_reader(socket)
+            if wanted & _WRITABLE:
+                loop.remove_writer(socket)
+            if given_up:  # the answer must not meet the next question
+                self.pgconn.finish()
+        return found
+
+
+def _tell(came: "asyncio.Future[int]", what: int) -> None:
+    if not came.done():
+        came.set_result(what)
