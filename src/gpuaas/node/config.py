@@ -15,6 +15,7 @@ class AgentConfig:
     join_token: str = ""  # needed once
     host: str = "linux"  # or modelled: a machine that is only data
     sample_seconds: float = 10.0  # between two looks at what machines use
+    fetch_mib_per_second: float = 0  # of images of runtimes; 0: as fast as they come
     # Everything below has another value for a second agent on the same machine.
     run_dir: Path = Path("/run/gpuaas")
     prefix: str = "gpuaas"  # of cgroups and of the nft table

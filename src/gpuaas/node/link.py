@@ -148,6 +148,7 @@ class Link:
             journal.revision,
             inventory,
             traces.enabled(),
+            runtimes=True,
         )
 
     def _welcome(self, welcome: wire.Welcome) -> list[FromAgent]:

@@ -20,6 +20,7 @@ from gpuaas.kit.ids import Ids
 from gpuaas.kit.log import bound
 from gpuaas.node.config import AgentConfig
 from gpuaas.node.connection import Connection
+from gpuaas.node.fetch import Fetcher, keep_fetching
 from gpuaas.node.host import doctor, findings
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.disk import FileDisk
@@ -227,6 +228,8 @@ async def _serve(
     notices = Notices(runner.host)
     link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial, notice)
     connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
+    pace = config.fetch_mib_per_second * 2**20
+    fetcher = Fetcher(runner, config.server_url, me.sign_request, runner.clock, pace)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_prepared(prepare, runner, to_do)),
@@ -234,6 +237,7 @@ async def _serve(
             group.create_task(connection.keep()),
             group.create_task(streams.keep()),
             group.create_task(notices.keep()),
+            group.create_task(keep_fetching(fetcher)),
             group.create_task(keep_sampling(runner, link, config.sample_seconds, to_say.set)),
         ]
         await stop.wait()

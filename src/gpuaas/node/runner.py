@@ -122,15 +122,19 @@ class Runner:
 
     def missing(self) -> list[Missing]:
         """Images that machines should have and this node has not, in the order in which they were asked for."""
-        here = self.host.images()
+        asked = [
+            (each.applied_at, record.id, each)
+            for record in self.journal.live()
+            if record.spec is not None and record.spec.body is not None and not record.poisoned
+            for each in record.spec.body.runtimes
+        ]
+        here = self.host.images() if asked else {}
         sizes: dict[str, int] = {}
         waiting: dict[str, list[str]] = {}
-        for record in self.journal.live():
-            body = record.spec.body if record.spec is not None and not record.poisoned else None
-            for each in sorted(body.runtimes if body else [], key=lambda each: each.applied_at):
-                if each.digest not in here:
-                    sizes[each.digest] = each.size
-                    waiting.setdefault(each.digest, []).append(record.id)
+        for _, id, each in sorted(asked, key=lambda one: one[:2]):
+            if each.digest not in here:
+                sizes[each.digest] = each.size
+                waiting.setdefault(each.digest, []).append(id)
         with self._lock:
             for digest in set(self._board.troubles) - set(waiting):
                 del self._board.troubles[digest]

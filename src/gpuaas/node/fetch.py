@@ -1,0 +1,194 @@
+"""Fetches images of runtimes from the server, by digest, goes on where it was cut off, and has machines looked at.
+
+No machine waits for it. What arrives is checked by the host before it has a name.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, Request, build_opener
+
+from gpuaas.kit.clock import Clock
+from gpuaas.kit.errors import HostError
+from gpuaas.node.board import Trouble
+from gpuaas.node.runner import Missing, Runner
+from gpuaas.wire import node_request
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2
+CHUNK_BYTES = 1 << 20
+PROGRESS_SECONDS = 1.0  # between two words about how far it has come
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
+REFUSALS = 4  # of one image, before its machines hear that it is not coming
+_PATIENCE_SECONDS = 10.0
+
+Signed = Callable[[str, str, int], str]  # method, path, unix seconds
+
+
+class _Gone(Exception):
+    """Nobody wants it any more, or the agent ends."""
+
+
+class _Refused(Exception):
+    """The server, or what it sent, says no; it may say so again."""
+
+
+@dataclass
+class _Pause:
+    until: float
+    seconds: float
+    refusals: int
+
+
+@dataclass
+class Fetcher:
+    """`make_room` throws away what nobody needs, and is asked when the disk is too full."""
+
+    runner: Runner
+    server_url: str
+    sign: Signed
+    clock: Clock
+    bytes_per_second: float = 0  # 0: as fast as it comes
+    make_room: Callable[[], object] = lambda: None
+    sleep: Callable[[float], None] = time.sleep
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _pauses: dict[str, _Pause] = field(default_factory=dict)
+
+    def due(self) -> list[Missing]:
+        """What can be tried now."""
+        missing, now = self.runner.missing(), self.clock.boottime()
+        for digest in set(self._pauses) - {each.digest for each in missing}:
+            self._pauses.pop(digest, None)
+        return [each for each in missing if each.digest not in self._pauses or self._pauses[each.digest].until <= now]
+
+    def fetch(self, missing: Missing) -> None:
+        """One try. Whatever comes of it, its machines hear of it."""
+        digest = missing.digest
+        try:
+            self._fetch(missing)
+        except _Gone:
+            return
+        except _Refused as error:
+            pause = self._put_off(digest, refused=True)
+            said = f"{error} It is tried again."
+            trouble = Trouble("fetch_refused", said, final=pause.refusals >= REFUSALS)
+        except HostError as error:
+            self._put_off(digest)
+            log.warning("image %s: %s", digest, error)
+            trouble = Trouble("node_disk", f"The node cannot keep its image: {error.cause}.", final=True)
+        except (URLError, HTTPException, OSError) as error:
+            self._put_off(digest)
+            log.info("image %s: %s", digest, error)
+            trouble = Trouble("server_unreachable", "The server does not send its image just now. It is tried again.")
+        else:
+            self._pauses.pop(digest, None)
+            log.info("image %s is here", digest)
+            self.runner.fetched(digest, missing.ids)
+            return
+        self.runner.fetched(digest, missing.ids, trouble)
+
+    def _fetch(self, missing: Missing) -> None:
+        host, digest, size = self.runner.host, missing.digest, missing.size
+        try:
+            offset = host.image_begin(digest, size)
+        except HostError:
+            self.make_room()
+            offset = host.image_begin(digest, size)
+        told = begun = self.clock.boottime()
+        came = 0
+        if offset < size:
+            with self._opened(digest, offset) as answer:
+                _skip(answer, offset)
+                while offset < size and (data := answer.read(min(CHUNK_BYTES, size - offset))):
+                    host.image_append(digest, offset, data)
+                    offset, came = offset + len(data), came + len(data)
+                    if self.stopped.is_set():
+                        raise _Gone
+                    if self.clock.boottime() - told >= PROGRESS_SECONDS:
+                        told = self.clock.boottime()
+                        self._tell(digest)
+                    self._pace(came, begun)
+        if offset < size:
+            raise ConnectionError(f"it ended after {offset} of {size} bytes")
+        try:
+            host.image_end(digest)
+        except HostError as error:
+            raise _Refused("What the server sent is not the image that was asked for.") from error
+
+    @contextmanager
+    def _opened(self, digest: str, offset: int) -> Iterator[HTTPResponse]:
+        path, at = node_request.image_path(digest), int(self.clock.now().timestamp())
+        headers = {
+            node_request.NODE: self.runner.journal.node_id or "",
+            node_request.TIME: str(at),
+            node_request.SIGNATURE: self.sign("GET", path, at),
+            "Range": f"bytes={offset}-",
+        }
+        loopback = urlsplit(self.server_url).hostname in ("127.0.0.1", "::1", "localhost")
+        opener = build_opener(ProxyHandler({})) if loopback else build_opener()  # no proxy to ourselves
+        request = Request(self.server_url.rstrip("/") + path, headers=headers)  # noqa: S310 see AgentConfig
+        try:
+            with opener.open(request, timeout=_PATIENCE_SECONDS) as answer:
+                yield answer
+        except HTTPError as refused:
+            with refused:
+                if refused.code >= 500 or refused.code == 429:
+                    raise
+                raise _Refused(f"The server does not give its image away (it answered {refused.code}).") from refused
+
+    def _tell(self, digest: str) -> None:
+        waiting = [each for each in self.runner.missing() if each.digest == digest]
+        if not waiting:
+            raise _Gone
+        self.runner.fetched(digest, waiting[0].ids)
+
+    def _pace(self, came: int, begun: float) -> None:
+        if self.bytes_per_second:
+            ahead = came / self.bytes_per_second - (self.clock.boottime() - begun)
+            if ahead > 0:
+                self.sleep(ahead)
+
+    def _put_off(self, digest: str, *, refused: bool = False) -> _Pause:
+        before = self._pauses.get(digest)
+        seconds = min(LONGEST_PAUSE_SECONDS, before.seconds * 2) if before else FIRST_PAUSE_SECONDS
+        refusals = (before.refusals if before else 0) + refused
+        self._pauses[digest] = _Pause(self.clock.boottime() + seconds, seconds, refusals)
+        return self._pauses[digest]
+
+
+def _skip(answer: HTTPResponse, offset: int) -> None:
+    """A server, or something on the way, that does not know ranges sends everything from the beginning."""
+    if answer.status == 206:
+        start = (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0]
+        if start != str(offset):
+            raise _Refused("The server sent another part of the image than was asked for.")
+        return
+    while offset > 0 and (data := answer.read(min(CHUNK_BYTES, offset))):
+        offset -= len(data)
+
+
+async def keep_fetching(fetcher: Fetcher, pause_seconds: float = 1.0) -> None:
+    """Until cancelled. A download that is cut off by the end of the agent goes on with the next one."""
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fetch")
+    busy: dict[str, asyncio.Future[None]] = {}
+    try:
+        while True:
+            for digest in [digest for digest, task in busy.items() if task.done()]:
+                if error := busy.pop(digest).exception():  # the outer loop: one must never stop the others
+                    log.error("could not fetch an image", exc_info=error)
+            for missing in await asyncio.to_thread(fetcher.due):
+                if len(busy) < AT_ONCE and missing.digest not in busy:
+                    busy[missing.digest] = loop.run_in_executor(pool, fetcher.fetch, missing)
+            await asyncio.sleep(pause_seconds)
+    finally:
+        fetcher.stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)
