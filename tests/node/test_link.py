@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuaas.node.link import HEARTBEAT_SECONDS, SILENCE_SECONDS, Link
-from gpuaas.node.outbox import PROGRESS_SECONDS, RESEND_SECONDS
+from gpuaas.node.outbox import PROGRESS_SECONDS, PROGRESS_SECONDS_EACH, RESEND_SECONDS
 from gpuaas.wire.node import (
     MAX_REPORT_BYTES,
     Ack,
@@ -286,6 +286,23 @@ def test_progress_that_waits_is_due_without_any_event(pair: Pair) -> None:
     assert pair.link.due() == world.clock.boottime() + PROGRESS_SECONDS
     world.clock.advance(PROGRESS_SECONDS)
     assert states(pair.link.poll()) == [(ID, "converging")]
+
+
+def test_the_more_machines_are_on_their_way_the_longer_each_waits(pair: Pair) -> None:
+    world = pair.world
+    pair.open()
+    ids = [f"al-{letter * 16}" for letter in "abcdefghij"]
+    for number, id in enumerate(ids):
+        world.want(id, body(world.host, number % 8))
+    world.tell()
+    for id in ids:
+        world.host.fail("rootfs_ensure", times=1)
+        world.runner.converge(id)
+    pair.link.poll()
+    world.clock.advance(PROGRESS_SECONDS)
+    assert states(pair.link.poll()) == []
+    world.clock.advance(PROGRESS_SECONDS_EACH * len(ids) - PROGRESS_SECONDS)
+    assert sorted(states(pair.link.poll())) == [(id, "converging") for id in ids]
 
 
 def test_gone_is_said_until_this_store_knows(pair: Pair) -> None:

@@ -14,8 +14,10 @@ from gpuaas.wire.node import Condition, Fact, Holding, Inventory, Report
 
 RESEND_SECONDS = 5.0
 FORGET_SECONDS = 120.0
-# A launch takes less than this, so one report tells of all its steps: each costs the server a transaction.
+# A launch takes less than this, so one report tells of all its steps: each costs the server a transaction. The more
+# machines are on their way, the longer each waits: a node tells of progress twenty times a second, not more.
 PROGRESS_SECONDS = 0.25
+PROGRESS_SECONDS_EACH = 0.05
 WINDOW = 16  # reports on their way at once
 
 Key = tuple[str, str | int]
@@ -46,6 +48,7 @@ class Outbox:
         self._unknown: list[Holding] = []
         self._last: dict[Key, _Last] = {}
         self._sent: dict[int, _Sent] = {}
+        self._pause = PROGRESS_SECONDS
         self.due: float | None = None  # the boottime at which `reports` has more to say without any event
 
     def reset(self, inventory: Inventory) -> None:
@@ -97,7 +100,10 @@ class Outbox:
         for some_facts in batches(facts):
             yield Report(0, 0, facts=some_facts), {("fact", fact.sequence): fact for fact in some_facts}
 
-        due = {c.id: c for c in self._runner.conditions() if self._is_due(("condition", c.id), c, now)}
+        every = self._runner.conditions()
+        on_their_way = sum(condition.state == "converging" for condition in every)
+        self._pause = max(PROGRESS_SECONDS, PROGRESS_SECONDS_EACH * on_their_way)
+        due = {c.id: c for c in every if self._is_due(("condition", c.id), c, now)}
         for conditions in batches(fitted(condition) for condition in due.values()):
             yield Report(0, 0, conditions=conditions), {("condition", c.id): due[c.id] for c in conditions}
 
@@ -122,7 +128,7 @@ class Outbox:
         # Progress waits for the last word to arrive, and for a moment after it; a verdict does not.
         if not last.acknowledged:
             return now - last.at >= RESEND_SECONDS
-        if now - last.at < PROGRESS_SECONDS:
-            self.due = min(self.due or inf, last.at + PROGRESS_SECONDS)
+        if now - last.at < self._pause:
+            self.due = min(self.due or inf, last.at + self._pause)
             return False
         return True
