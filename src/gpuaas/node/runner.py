@@ -184,13 +184,14 @@ class Runner:
     def unknown(self) -> list[Holding]:
         """On the host, but not in the journal. Reported and kept: nobody asked for their deletion."""
         known = {record.id for record in self.journal.live()}
-        found = []
-        for part in self.host.present():
-            machine = self.host.container(part.id)
-            found.append(Holding(part.id, 0, 0, machine.restarts if machine else 0, []))
+        present = self.host.present()
         # Once more, because objects come and go while the host is looked at.
         known |= {record.id for record in self.journal.live()}
-        return [holding for holding in found if holding.id not in known]
+        found = []
+        for id in (part.id for part in present if part.id not in known):
+            machine = self.host.container(id)
+            found.append(Holding(id, 0, 0, machine.restarts if machine else 0, []))
+        return found
 
     def _record_boot(self) -> None:
         """A reboot ends sessions without a word, and is no death of a machine that was down or on its way anyway."""

@@ -44,7 +44,7 @@ from gpuaas.node.host.gpus.source import AnyGpus, RealGpus, SimulatedGpus
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Machine, News, Present, boot_config
 from gpuaas.node.host.listeners import Listeners
-from gpuaas.node.host.machines import Machines, Start
+from gpuaas.node.host.machines import Machines, Record, Start
 from gpuaas.node.host.mounts.mounts import Attribute
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.mounts.operations import AnyOperation, Bind, Directory, Unmount
@@ -252,10 +252,7 @@ class LinuxHost:
 
     def container(self, id: str) -> Machine | None:
         record = self._machines.record(id)
-        if record is None:
-            return None
-        running = record.boot_id == self._boot_id and record.first.lives and record.supervisor.lives
-        return Machine(running, record.restarts, record.boot_id, record.config)
+        return None if record is None else Machine(self._runs(record), record.restarts, record.boot_id, record.config)
 
     def container_start(self, id: str, body: AllocationBody) -> None:
         self._idle("container_start", id)
@@ -324,9 +321,8 @@ class LinuxHost:
         news.drop(self._machines.news, told)
 
     def sample(self, id: str) -> Sample | None:
-        record, machine = self._machines.record(id), self.container(id)
-        layer = self._rootfs.layer(id)
-        if record is None or machine is None or not machine.running or layer is None:
+        record, layer = self._machines.record(id), self._rootfs.layer(id)
+        if record is None or layer is None or not self._runs(record):
             return None
         used = usage(self._machines.cgroup(id))
         received, sent = self._network.traffic(id)
@@ -350,6 +346,9 @@ class LinuxHost:
             network_sent_bytes=sent,
             gpus=[self.gpus.sample(gpu) for gpu in self._devices.gpus(id)],
         )
+
+    def _runs(self, record: Record) -> bool:
+        return record.boot_id == self._boot_id and record.first.lives and record.supervisor.lives
 
     # how a start is put together
 
