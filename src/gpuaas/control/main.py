@@ -12,6 +12,7 @@ from litestar import Litestar
 
 from gpuaas.control.config import RATES, Oidc, Rates, ServerConfig
 from gpuaas.control.http.application import build
+from gpuaas.control.link.pulse import Pulse
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import clocks, migrate, stores
 from gpuaas.control.store.embedded import Embedded
@@ -80,6 +81,7 @@ def application(
 
     @asynccontextmanager
     async def background(app: Litestar) -> AsyncIterator[None]:
+        app.state["pulse"] = Pulse(store)
         working = (wakes.listen(), loop.run(store, wakes), dispatch.run())
         tasks = [asyncio.create_task(work) for work in working]
         try:

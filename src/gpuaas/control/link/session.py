@@ -4,6 +4,7 @@ A session is only (node id, epoch): everything else is in the store, so that any
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -74,6 +75,8 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
 
 
 def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heartbeat) -> list[FromServer]:
+    if isinstance(frame, Heartbeat) and heartbeats(tx, [(session, frame)]):
+        return [Ack(frame.seq, LEASE_SECONDS)]
     if isinstance(frame, Report):
         # Facts happened, whoever is fenced: they are recorded before anything else is looked at.
         _hold(tx, frame)
@@ -94,6 +97,25 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heart
         case Samples():
             samples.take(tx, node, frame.samples)
             return []
+
+
+def heartbeats(tx: Tx, frames: Sequence[tuple[Session, Heartbeat]]) -> dict[str, int]:
+    """The nodes, of those that beat here, that are as they were: the newest revision of the specs of each.
+
+    For any other one `receive` knows what it means.
+    """
+    said = [
+        nodes.Beat(
+            session.node_id,
+            frame.epoch,
+            frame.revision,
+            frame.store_id,
+            frame.at - tx.now.timestamp() if frame.at else None,
+        )
+        for session, frame in frames
+        if frame.epoch == session.epoch
+    ]
+    return nodes.beats(tx, said)
 
 
 def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:

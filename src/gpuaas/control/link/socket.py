@@ -14,18 +14,30 @@ from litestar.exceptions import WebSocketDisconnect
 from gpuaas.control.app.streams import dials
 from gpuaas.control.link import session as deciding
 from gpuaas.control.link.cursor import Cursor
-from gpuaas.control.link.session import Session
+from gpuaas.control.link.pulse import Pulse
+from gpuaas.control.link.session import LEASE_SECONDS, Session
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.control.store.wakes import Wakes, wait
 from gpuaas.kit.errors import Problem, Stale
 from gpuaas.kit.log import bound
-from gpuaas.wire.node import Challenge, Fenced, FromServer, Heartbeat, Hello, Specs, encode, from_agent, from_server
+from gpuaas.wire.node import (
+    Ack,
+    Challenge,
+    Fenced,
+    FromServer,
+    Heartbeat,
+    Hello,
+    Specs,
+    encode,
+    from_agent,
+    from_server,
+)
 
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 10.0
 SILENCE_SECONDS = 30.0  # the agent sends a heartbeat every few seconds
-POLL_SECONDS = 5.0  # how long a lost wake-up can delay a spec
+POLL_SECONDS = 60.0  # every heartbeat says whether there are newer specs: a lost wake-up delays them until then
 
 Socket = WebSocket[Any, Any, Any]
 
@@ -42,7 +54,8 @@ async def node_link(socket: Socket) -> None:
             log.info("node connected", extra={"fields": {"epoch": greeted.epoch}})
             store.meters.add("links", 1)
             try:
-                await _Connection(socket, store, socket.app.state.wakes, greeted).run()
+                state = socket.app.state
+                await _Connection(socket, store, state.wakes, state.pulse, greeted).run()
             finally:
                 store.meters.add("links", -1)
     except (WebSocketDisconnect, TimeoutError, msgspec.MsgspecError, Problem) as error:
@@ -70,10 +83,11 @@ async def _greet(socket: Socket, store: Store) -> Session | None:
 class _Connection:
     """One greeted node: one task answers frames, one pushes specs, one passes dials on. Each ends all."""
 
-    def __init__(self, socket: Socket, store: Store, wakes: Wakes, session: Session) -> None:
+    def __init__(self, socket: Socket, store: Store, wakes: Wakes, pulse: Pulse, session: Session) -> None:
         self.socket = socket
         self.store = store
         self.wakes = wakes
+        self.pulse = pulse
         self.session = session
         self.cursor = Cursor()
 
@@ -96,8 +110,13 @@ class _Connection:
                 frame = from_agent(await self.socket.receive_text())
             if isinstance(frame, Hello):
                 return
+            newest = None
             try:
-                answers = await asyncio.to_thread(self.store.transact, deciding.receive, self.session, frame)
+                if isinstance(frame, Heartbeat):
+                    newest = await self.pulse.beat(self.session, frame)
+                answers: list[FromServer] = [Ack(frame.seq, LEASE_SECONDS)]
+                if newest is None:
+                    answers = await asyncio.to_thread(self.store.transact, deciding.receive, self.session, frame)
             except (Stale, Problem) as error:
                 log.warning("a frame is left to be sent again: %s", error)
                 continue
@@ -110,7 +129,8 @@ class _Connection:
                 lag = self.cursor.confirmed(frame.revision, time.monotonic())
                 if lag is not None:
                     self.store.meters.observe("link_lag_seconds", lag)
-                if self.cursor.heartbeat(frame.revision, time.monotonic()):
+                behind = self.cursor.heartbeat(frame.revision, time.monotonic())
+                if behind or (newest or 0) > (self.cursor.sent or 0):
                     woken.set()
 
     async def _write(self, woken: asyncio.Event) -> None:

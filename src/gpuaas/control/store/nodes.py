@@ -1,5 +1,7 @@
 """Nodes of the fleet and their join tokens."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -131,6 +133,47 @@ def set_org(tx: Tx, node_id: str, org_id: str | None) -> None:
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(org_id=org_id))
     capacity.changed(tx, node_id)
     tx.wake("placement")
+
+
+# Only nodes of which nothing has to change: whoever is new, lost, fenced, or knows another store is looked at alone.
+# Nodes that somebody works on are passed over, so that nobody waits for one node with the locks of others.
+_BEATS = """
+    WITH said AS (
+        SELECT * FROM unnest(%(ids)s::text[], %(epochs)s::bigint[], %(revisions)s::bigint[], %(store_ids)s::text[],
+            %(skews)s::float8[]) AS frames (id, epoch, revision, store_id, skew)
+    ), heard AS (
+        SELECT n.id, s.skew FROM nodes n JOIN said s ON s.id = n.id
+        WHERE n.state = 'ready' AND n.epoch = s.epoch AND n.revision >= s.revision AND n.synced_store_id = s.store_id
+            AND s.store_id = (SELECT id FROM store)
+        ORDER BY n.id FOR NO KEY UPDATE OF n SKIP LOCKED
+    )
+    UPDATE nodes SET last_seen_at = %(now)s, clock_skew_seconds = coalesce(heard.skew, clock_skew_seconds)
+    FROM heard WHERE nodes.id = heard.id RETURNING nodes.id, nodes.revision
+"""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """What a node says of itself: under which epoch, which store's specs it has, and up to which revision."""
+
+    node_id: str
+    epoch: int
+    revision: int
+    store_id: str
+    skew: float | None  # by how much its clock is ahead of ours, with the time that the frame took
+
+
+def beats(tx: Tx, said: Sequence[Beat]) -> dict[str, int]:
+    """Sees these nodes, where that is all; the newest revision of each that was seen."""
+    values = {
+        "ids": [each.node_id for each in said],
+        "epochs": [each.epoch for each in said],
+        "revisions": [each.revision for each in said],
+        "store_ids": [each.store_id for each in said],
+        "skews": [each.skew for each in said],
+        "now": tx.now,
+    }
+    return dict(tx.run(_BEATS, values).fetchall())
 
 
 def seen(tx: Tx, node_id: str) -> None:
