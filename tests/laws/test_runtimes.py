@@ -1,11 +1,14 @@
 """The laws of a machine's runtimes: crash anywhere, fail anywhere; `current` never dangles, the machine is ready."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from gpuaas.node.board import Trouble
 from gpuaas.node.host.fake import Crash
+from gpuaas.node.upkeep import Upkeep, keep_up
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 from node.samples import ID, World, body
 
@@ -221,3 +224,86 @@ def test_what_cannot_be_a_view_is_refused(bad: list[RuntimeSpec]) -> None:
     world.settle()
     condition = world.condition()
     assert (condition.state, condition.failure and condition.failure.code) == ("failed", "bad_spec")
+
+
+# upkeep
+
+
+def test_an_image_goes_when_nobody_has_wanted_it_for_long() -> None:
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock)
+    world.clock.advance(10 * upkeep.unused_seconds)
+    assert upkeep.tidy() == []
+    apply(world)
+    world.settle()
+    assert upkeep.tidy() == []
+    world.clock.advance(upkeep.unused_seconds / 2)
+    assert upkeep.tidy() == []
+    world.clock.advance(upkeep.unused_seconds / 2)
+    assert upkeep.tidy() == [NEW]
+    assert set(world.host.images()) == {OLD}
+    assert told(world) == AFTER[apply]
+    remove(world)
+    world.settle()
+    assert upkeep.tidy() == []
+    assert upkeep.make_room() == [OLD]
+
+
+def test_who_runs_a_version_keeps_it_and_its_image() -> None:
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)
+    world.host.run_from.add((ID, "tool/2.0"))
+    remove(world)
+    world.settle()
+    assert shown(world) == {"tool/2.0": False}
+    assert upkeep.tidy() == [OLD]
+    world.settle()
+    assert shown(world) == {"tool/2.0": False}
+    world.host.run_from.clear()
+    world.runner.look_again([ID])
+    world.settle()
+    assert shown(world) == {}
+    assert upkeep.tidy() == [NEW]
+
+
+def test_a_damaged_image_is_found_told_and_fetched_again() -> None:
+    world = before(remove)
+    world.host.clock = lambda: world.clock.now().timestamp()
+    upkeep = Upkeep(world.runner, world.clock)
+    assert [upkeep.scrub(), upkeep.scrub(), upkeep.scrub()] == [None, None, None]
+    world.host.damaged.add(NEW)
+    assert upkeep.scrub() is None  # it was read just now
+    world.clock.advance(upkeep.scrub_seconds + 1)
+    assert {upkeep.scrub(), upkeep.scrub()} == {None, NEW}
+    world.settle()
+    assert [(each.version, each.state, each.current) for each in world.condition().runtimes] == [
+        ("1.0", "ready", False),
+        ("2.0", "fetching", True),
+    ]
+    assert world.condition().runtimes[1].code == "image_damaged"
+    (missing,) = world.runner.missing()
+    assert missing.digest == NEW
+    world.host.state.images[NEW] = 1000
+    world.runner.fetched(NEW, missing.ids)
+    world.settle()
+    assert told(world) == AFTER[upgrade]
+
+
+def test_the_upkeep_ends_with_the_agent() -> None:
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock)
+    passed = threading.Event()
+
+    def look(point: str, id: str) -> None:
+        if point == "image_scrub:after":
+            passed.set()
+
+    async def work() -> None:
+        worker = asyncio.create_task(keep_up(upkeep, every_seconds=0.01))
+        assert await asyncio.to_thread(passed.wait, 30)
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    world.host.hook = look
+    asyncio.run(work())
+    assert upkeep.stopped.is_set()

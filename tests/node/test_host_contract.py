@@ -251,3 +251,28 @@ def test_runtimes_need_a_file_system_to_be_shown_in(host: Host) -> None:
         host.runtimes_ensure(ID, replace(wanted(host), runtimes=[runtime("1")[0]]))
     assert host.present() == []
     host.runtimes_remove(ID)
+
+
+def test_images_that_nobody_keeps_or_sees_are_thrown_away(host: Host) -> None:
+    one, two, three = runtime("one"), runtime("two"), runtime("three")
+    for spec, data in (one, two):
+        host.image_append(spec.digest, 0, data)
+        host.image_end(spec.digest)
+    host.image_append(three[0].digest, 0, b"three")
+    assert host.images_tidy({one[0].digest, three[0].digest}) == [two[0].digest]
+    assert set(host.images()) == {one[0].digest}
+    assert host.image_begin(three[0].digest, three[0].size) == 5
+    assert host.images_tidy([]) == [one[0].digest]
+    assert host.images() == {}
+    assert host.image_begin(three[0].digest, three[0].size) == 0
+
+
+def test_only_what_was_not_read_for_long_is_read_again(host: Host) -> None:
+    spec, data = runtime("one")
+    assert host.image_scrub(1e10, lambda: True) is None
+    host.image_append(spec.digest, 0, data)
+    host.image_end(spec.digest)
+    assert host.image_scrub(0, lambda: True) is None
+    assert host.image_scrub(1e10, lambda: True) is None
+    assert set(host.images()) == {spec.digest}
+    assert host.runtimes_busy() == set()

@@ -63,6 +63,20 @@ def test_a_flipped_byte_is_found(store: Store, tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
+def test_the_one_that_was_read_longest_ago_is_read_next(store: Store, tmp_path: Path) -> None:
+    assert store.oldest() is None
+    other = hashlib.sha256(b"other").hexdigest()
+    for digest, data, at in ((DIGEST, DATA, 1000), (other, b"other", 2000)):
+        store.append(digest, 0, data)
+        store.settle(digest)
+        os.utime(tmp_path / "runtimes" / f"{digest}.erofs", (at, at))
+    assert store.oldest() == (DIGEST, 1000)
+    assert store.intact(DIGEST, lambda: False)  # not read to its end: nothing is known
+    assert store.oldest() == (DIGEST, 1000)
+    assert store.intact(DIGEST)
+    assert store.oldest() == (other, 2000)
+
+
 def test_the_last_of_a_disk_is_not_for_images(store: Store) -> None:
     with pytest.raises(HostError, match="have to stay free"):
         store.begin(DIGEST, 1 << 60)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.runtimes.shared import Shared
 from gpuaas.node.host.runtimes.store import Store
+from gpuaas.node.upkeep import Upkeep
 from gpuaas.wire.node import Condition, RuntimeSpec
 from node.samples import ID, OTHER_ID
 from node.test_host_contract import make, remove, wanted
@@ -187,6 +188,7 @@ def test_who_runs_a_version_keeps_it_and_all_that_it_may_still_load(world: World
     for image in (old, new):
         image.add(world.node.host)
     apply(world, old.spec("python", "3"))
+    upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)
     program = "import sys; print('runs', flush=True); sys.stdin.readline(); import late; print(late.said, flush=True)"
     command = world.person.ssh(world.body.ssh_port, f'gpuaas-runtime use python -- python3 -c "{program}"')
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -196,14 +198,40 @@ def test_who_runs_a_version_keeps_it_and_all_that_it_may_still_load(world: World
         assert world.ssh("gpuaas-runtime use python -- python3 -c 'import late; print(late.said)'") == "4"
         apply(world, new.spec("python", "4"))  # nobody is to have the old one any more
         assert world.ssh("gpuaas-runtime current") == "python:4"
+        assert world.node.host.runtimes_busy() == {ID}
+        assert upkeep.make_room() == []
         assert process.communicate("go\n", timeout=60)[0] == "3\n"
-    until(lambda: "python/3" not in _shown(world))
+    until(lambda: _is_hidden(world, upkeep))
+    assert world.ssh(f"cd {PLACE} && ls -d */*") == "python/4\npython/current"
+    assert upkeep.make_room() == [old.digest]
+    assert set(world.node.host.images()) == {new.digest}
 
 
-def _shown(world: World) -> str:
-    world.runner.fetched("", [ID])
+def _is_hidden(world: World, upkeep: Upkeep) -> bool:
+    upkeep.tidy()
     world.settle()
-    return world.ssh(f"cd {PLACE} && ls -d */*")
+    return not world.node.host.runtimes_busy()
+
+
+def test_a_flipped_byte_is_found_and_healed_under_a_running_machine(world: World, one: Image) -> None:
+    apply(world, one.spec("tool", "1.0"))
+    upkeep = Upkeep(world.runner, world.clock, scrub_seconds=-1e9)
+    assert upkeep.scrub() is None
+    file = world.node.config.paths.runtimes / f"{one.digest}.erofs"
+    changed = bytearray(one.data)
+    changed[one.data.index(b"echo 1.0") + 5] = ord("9")
+    with file.open("r+b") as opened:
+        opened.write(changed)
+    assert upkeep.scrub() == one.digest
+    (report,) = world.settle().runtimes
+    assert (report.state, report.code, report.current) == ("fetching", "image_damaged", True)
+    (missing,) = world.runner.missing()
+    one.add(world.node.host)
+    world.runner.fetched(missing.digest, missing.ids)
+    assert told(world.settle()) == [("tool", "1.0", "ready", True)]
+    assert world.ssh(f"{PLACE}/tool/current/bin/tool") == "1.0"
+    assert apply(world) == []
+    assert world.ssh(f"find {PLACE} -mindepth 1") == ""
 
 
 def test_the_descriptor_and_the_program_that_reads_it(world: World, one: Image, two: Image) -> None:

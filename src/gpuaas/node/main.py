@@ -38,6 +38,7 @@ from gpuaas.node.notices import Notices
 from gpuaas.node.runner import Runner
 from gpuaas.node.sampling import keep_sampling
 from gpuaas.node.streams import Streams
+from gpuaas.node.upkeep import Upkeep, keep_up
 from gpuaas.node.work import MAKING, observe, work
 from gpuaas.wire.node import LINK_PATH, Dial, Notice
 
@@ -229,7 +230,8 @@ async def _serve(
     link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial, notice)
     connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
     pace = config.fetch_mib_per_second * 2**20
-    fetcher = Fetcher(runner, config.server_url, me.sign_request, runner.clock, pace)
+    upkeep = Upkeep(runner, runner.clock)
+    fetcher = Fetcher(runner, config.server_url, me.sign_request, runner.clock, pace, upkeep.make_room)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_prepared(prepare, runner, to_do)),
@@ -238,6 +240,7 @@ async def _serve(
             group.create_task(streams.keep()),
             group.create_task(notices.keep()),
             group.create_task(keep_fetching(fetcher)),
+            group.create_task(keep_up(upkeep)),
             group.create_task(keep_sampling(runner, link, config.sample_seconds, to_say.set)),
         ]
         await stop.wait()

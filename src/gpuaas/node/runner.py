@@ -140,6 +140,22 @@ class Runner:
                 del self._board.troubles[digest]
         return [Missing(digest, sizes[digest], tuple(dict.fromkeys(ids))) for digest, ids in waiting.items()]
 
+    def images_used(self) -> dict[str, list[str]]:
+        """Every image that a spec names, and for which machines."""
+        used: dict[str, list[str]] = {}
+        for record in self.journal.live():
+            for each in record.spec.body.runtimes if record.spec is not None and record.spec.body is not None else []:
+                used.setdefault(each.digest, []).append(record.id)
+        return used
+
+    def look_again(self, ids: Iterable[str]) -> None:
+        """At the runtimes of these."""
+        with self._lock:
+            known = {id for id in ids if self.journal.record(id) is not None}
+            self._board.stale |= known
+        if known:
+            self._board.on_change()
+
     def fetched(self, digest: str, ids: Iterable[str], trouble: Trouble | None = None) -> None:
         """Something has happened to an image: these machines are looked at again."""
         with self._lock:
@@ -147,8 +163,7 @@ class Runner:
                 self._board.troubles.pop(digest, None)
             else:
                 self._board.troubles[digest] = trouble
-            self._board.stale.update(ids)
-        self._board.on_change()
+        self.look_again(ids)
 
     # what is there
 

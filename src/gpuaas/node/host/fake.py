@@ -6,8 +6,8 @@ Ships with the product (simulated GPUs, demos) and carries the knobs that tests 
 import hashlib
 import socket
 import time
-from collections.abc import Callable, Iterator
-from collections.abc import Container as Collection
+from collections.abc import Callable, Collection, Iterator
+from collections.abc import Container as Listed
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -78,12 +78,15 @@ class FakeHost(Faults):
         self.trouble: dict[str, str] = {}  # GPU: why it is not healthy
         self.use: dict[str, dict[str, Any]] = {}  # allocation: fields of its samples that are other than modelled
         self.every_image = False  # as if all images of runtimes had been fetched long ago
+        self.damaged: set[str] = set()  # images of which a byte has changed
+        self.run_from: set[tuple[str, str]] = set()  # allocation and <bundle>/<version>: somebody runs it
         self.room_bytes: int | None = None  # for images
         self.clock: Callable[[], float] = time.time
         self.ready = True
         self.reason = ""
         self._inventory = fake_gpus.inventory(gpus, name, address, cpus, memory_mib)
         self._disk: Disk | None = None
+        self._asked: dict[str, set[str]] = {}  # the versions that each allocation should see
         self._arriving: dict[str, tuple[int, Any]] = {}  # image: bytes so far, their sha256; gone with the agent
 
     @classmethod
@@ -264,14 +267,16 @@ class FakeHost(Faults):
             self.state.containers.pop(id, None)
 
     def runtimes_ensure(self, id: str, body: AllocationBody) -> list[RuntimeReport]:
-        if not body.runtimes and id not in self.state.described:
+        if not body.runtimes and id not in self.state.described and not self.state.views.get(id):
             return []
         with self._verb("runtimes_ensure", id):
             if id not in self.state.layers:
                 raise HostError("runtimes_ensure", id, "there is no rootfs")
             self.state.described.add(id)
+            self._asked[id] = {f"{each.bundle}/{each.version}" for each in body.runtimes}
+            run = {key for other, key in self.run_from if other == id}
             switching = partial(self._part, "runtimes_ensure:shown", id)
-            reports = fake_runtimes.show(self.state, id, body.runtimes, self._has_image, self._arrived, switching)
+            reports = fake_runtimes.show(self.state, id, body.runtimes, self._has_image, self._arrived, switching, run)
             if not body.runtimes:
                 self.state.described.discard(id)
         return reports
@@ -305,6 +310,32 @@ class FakeHost(Faults):
             if sha256.hexdigest() != digest:
                 raise HostError("store", digest, "what arrived is another one")
             self.state.images[digest] = count
+            self.state.verified[digest] = self.clock()
+            self.damaged.discard(digest)
+
+    def images_tidy(self, keep: Collection[str]) -> list[str]:
+        used = {digest for view in self.state.views.values() for digest in view.values()}
+        removed = sorted(set(self.state.images) - used - set(keep))
+        for digest in removed:
+            with self._verb("images_tidy", digest):
+                del self.state.images[digest]
+        self._arriving = {digest: part for digest, part in self._arriving.items() if digest in keep}
+        return removed
+
+    def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
+        digest = min(self.state.images, key=lambda each: self.state.verified.get(each, 0.0), default=None)
+        if digest is None or self.state.verified.get(digest, 0.0) >= before:
+            return None
+        with self._verb("image_scrub", digest):
+            if digest not in self.damaged:
+                self.state.verified[digest] = self.clock()
+                return None
+            del self.state.images[digest]
+        return digest
+
+    def runtimes_busy(self) -> set[str]:
+        views = self.state.views
+        return {id for id, key in self.run_from if key in views.get(id, {}) and key not in self._asked.get(id, set())}
 
     def connect(self, id: str, source: str) -> socket.socket:
         """A modelled machine greets, and has nothing behind it."""
@@ -356,7 +387,7 @@ class FakeHost(Faults):
         there = [gpu for gpu in self._inventory.gpus if gpu.uuid not in self.missing]
         return [msgspec.structs.replace(gpu, trouble=self.trouble.get(gpu.uuid, "")) for gpu in there]
 
-    def _end_sessions(self, id: str, reason: str, listed: Collection[str] = ()) -> None:
+    def _end_sessions(self, id: str, reason: str, listed: Listed[str] = ()) -> None:
         for login in self.state.sessions.pop(id, []):
             if login.fingerprint in listed:
                 self.state.sessions.setdefault(id, []).append(login)

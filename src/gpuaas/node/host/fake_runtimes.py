@@ -1,6 +1,6 @@
 """Runtimes of a machine that is only a model: what it would show, and how far its images have come."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from gpuaas.node.host.fake_state import State
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
@@ -15,8 +15,9 @@ def show(
     is_here: Callable[[str], bool],
     arrived: Callable[[str], int],
     shown: Callable[[], None],
+    run: Collection[str] = (),
 ) -> list[RuntimeReport]:
-    """`shown` is called when versions are there and no link has moved yet."""
+    """`shown` is called when versions are there and no link has moved yet. Versions that are `run` stay."""
     box = state.containers.get(id)
     if box is not None and box.running and not box.has_view:
         return [RuntimeReport(s.bundle, s.version, "failed", code="no_place", message=NO_PLACE) for s in wanted]
@@ -30,9 +31,9 @@ def show(
             links[bundle] = asked.version
         elif asked is None or links.get(bundle) not in listed:
             links.pop(bundle, None)
-    for key in set(view) - {_key(spec) for spec in wanted}:
+    for key in set(view) - {_key(spec) for spec in wanted} - set(run):
         del view[key]
-    return [_report(spec, _key(spec) in view, links, arrived(spec.digest)) for spec in wanted]
+    return [_report(spec, is_here(spec.digest) and _key(spec) in view, links, arrived(spec.digest)) for spec in wanted]
 
 
 def _report(spec: RuntimeSpec, ready: bool, links: dict[str, str], arrived: int) -> RuntimeReport:

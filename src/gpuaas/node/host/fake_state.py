@@ -54,6 +54,7 @@ class State(Struct):
     logins: int = 0
     news: list[Told] = field(default_factory=list)
     images: dict[str, int] = field(default_factory=dict)  # of runtimes, by digest: bytes
+    verified: dict[str, float] = field(default_factory=dict)  # image: when, in unix seconds
     views: dict[str, dict[str, str]] = field(default_factory=dict)  # <bundle>/<version>: digest
     links: dict[str, dict[str, str]] = field(default_factory=dict)  # bundle: its current version
     described: set[str] = field(default_factory=set)  # a file says which runtimes these have

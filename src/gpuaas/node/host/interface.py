@@ -9,6 +9,7 @@ Contract of every verb, checked by the same tests on each implementation:
 
 import hashlib
 import socket
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -146,6 +147,21 @@ class Host(Protocol):
     def image_append(self, digest: str, offset: int, data: bytes) -> None: ...
     def image_end(self, digest: str) -> None:
         """All of it has arrived. HostError when it is another one than its name says; then it is thrown away."""
+        ...
+
+    def images_tidy(self, keep: Collection[str]) -> list[str]:
+        """Throws away all others, and what has arrived of others, unless a machine sees them. Which ones went."""
+        ...
+
+    def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
+        """Reads the image that was verified longest ago, if that was before this unix time, while it may go on.
+
+        One that has changed is thrown away and named: it can be fetched again, under those who have it.
+        """
+        ...
+
+    def runtimes_busy(self) -> set[str]:
+        """Allocations that still show a version that they should not, because somebody runs it."""
         ...
 
     def connect(self, id: str, source: str) -> socket.socket:

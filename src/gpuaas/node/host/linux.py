@@ -12,7 +12,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -295,6 +295,15 @@ class LinuxHost:
 
     def image_end(self, digest: str) -> None:
         self._runtimes.store.settle(digest)
+
+    def images_tidy(self, keep: Collection[str]) -> list[str]:
+        return self._runtimes.tidy(keep)
+
+    def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
+        return self._runtimes.scrub(before, go_on)
+
+    def runtimes_busy(self) -> set[str]:
+        return self._runtimes.busy()
 
     def connect(self, id: str, source: str) -> socket.socket:
         mine, theirs = socket.socketpair()

@@ -1,22 +1,27 @@
 """The runtimes of a node's allocations: put together from the store, the mounts and the views."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.mounts.operations import AnyOperation
 from gpuaas.node.host.paths import Paths
+from gpuaas.node.host.runtimes import holders
 from gpuaas.node.host.runtimes.descriptor import Descriptors
 from gpuaas.node.host.runtimes.shared import Shared
 from gpuaas.node.host.runtimes.store import Store
 from gpuaas.node.host.runtimes.views import Views
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 
+_SCRUB_BYTES_PER_SECOND = 64 << 20  # nobody waits for it, and others need the disk
+
 
 class Runtimes:
     def __init__(self, paths: Paths, namespaces: Namespaces) -> None:
         self.store = Store(paths.runtimes)
-        self._shared = Shared(paths.run / "images", self.store)
+        self._place = paths.run / "images"
+        self._namespaces = namespaces
+        self._shared = Shared(self._place, self.store)
         self._views = Views(paths, namespaces, self.store, self._shared)
         self._descriptors = Descriptors(paths)
         self._empty: set[str] = set()  # views that this agent has seen empty: most are, and looking costs a fork
@@ -59,6 +64,37 @@ class Runtimes:
     def fresh(self, id: str) -> None:
         """Its view was made just now."""
         self._empty.add(id)
+
+    def busy(self) -> set[str]:
+        """Allocations that still show what they should not, because somebody runs it."""
+        return set(self._views.busy)
+
+    def tidy(self, keep: Collection[str]) -> list[str]:
+        """Throws away all other images, but for those that somebody has mounted. The digests of those that went."""
+        held, mounted = holders.devices(self._namespaces, self._place), self._shared.mounted()
+        used = {digest for digest, mount in mounted.items() if mount.device in held}
+        removed = sorted(set(self.store.digests()) - used - set(keep))
+        for digest in (set(mounted) - used - set(keep)) | set(removed):
+            self._shared.drop(digest)
+        for digest in {*removed, *(self.store.parts() - set(keep))}:
+            self.store.remove(digest)
+        return removed
+
+    def scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
+        """Reads the image that was verified longest ago, if that was before this time.
+
+        One that has changed is thrown away, and its digest is the answer. Whoever has it mounted keeps what they have
+        until it is here again: then they get the new one on top.
+        """
+        oldest = self.store.oldest()
+        if oldest is None or oldest[1] >= before:
+            return None
+        digest = oldest[0]
+        if self.store.intact(digest, go_on, _SCRUB_BYTES_PER_SECOND):
+            return None
+        self.store.remove(digest)
+        self._shared.drop(digest)
+        return digest
 
     def clear(self) -> None:
         self._shared.clear()

@@ -7,6 +7,8 @@
 import hashlib
 import os
 import re
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -95,15 +97,27 @@ class Store:
             os.rename(_part(digest), _image(digest), src_dir_fd=self._dir, dst_dir_fd=self._dir)
             os.fsync(self._dir)
 
-    def intact(self, digest: str) -> bool:
-        """Reads all of it. One that is not here is not intact."""
+    def oldest(self) -> tuple[str, float] | None:
+        """The image that was verified longest ago, and when."""
+        verified = {}
+        for digest in self.digests():
+            with suppress(FileNotFoundError):
+                verified[digest] = os.stat(_image(digest), dir_fd=self._dir, follow_symlinks=False).st_mtime
+        return min(verified.items(), key=lambda each: each[1], default=None)
+
+    def intact(self, digest: str, go_on: Callable[[], bool] = lambda: True, bytes_per_second: float = 0) -> bool:
+        """Reads all of it, from the disk. One that is not here is not intact; one that is not read to its end is."""
         try:
             fd = os.open(_image(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
         except FileNotFoundError:
             return False
         try:
             with asking("read", f"image {digest}"):
-                return _hash(fd) == digest
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # memory may still be right where the disk is not
+                found = _hash(fd, go_on, bytes_per_second)
+                if found == digest:
+                    os.utime(fd)  # verified now; see `oldest`
+                return found in (digest, None)
         finally:
             os.close(fd)
 
@@ -127,12 +141,16 @@ class Store:
             return None
 
 
-def _hash(fd: int) -> str:
+def _hash(fd: int, go_on: Callable[[], bool] = lambda: True, bytes_per_second: float = 0) -> str | None:
     digest = hashlib.sha256()
     offset = 0
     while data := os.pread(fd, _CHUNK, offset):
         digest.update(data)
         offset += len(data)
+        if not go_on():
+            return None
+        if bytes_per_second:
+            time.sleep(len(data) / bytes_per_second)
     return digest.hexdigest()
 
 

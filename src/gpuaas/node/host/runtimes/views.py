@@ -58,6 +58,7 @@ class Views:
         self._namespaces = namespaces
         self._store = store
         self._shared = shared
+        self.busy: set[str] = set()  # allocations that show what they should not: somebody runs it
 
     def place(self, id: str) -> Path:
         return self._paths.live(id) / DIRECTORY
@@ -83,13 +84,15 @@ class Views:
         reports = [self._show(id, uid_base, spec, seen) for spec in wanted]
         ready = {(each.bundle, each.version) for each in reports if each.state == "ready"}
         current = self._switch(id, uid_base, wanted, ready, seen)
-        for key in set(seen.devices) - {(spec.bundle, spec.version) for spec in wanted}:
-            self._hide(id, key, len(seen.devices[key]))
+        unwanted = set(seen.devices) - {(spec.bundle, spec.version) for spec in wanted}
+        hidden = [self._hide(id, key, len(seen.devices[key])) for key in unwanted]
+        (self.busy.discard if all(hidden) else self.busy.add)(id)
         marked = [(each, current.get(each.bundle) == each.version) for each in reports]
         return [RuntimeReport(r.bundle, r.version, r.state, now, r.percent, r.code, r.message) for r, now in marked]
 
     def remove(self, id: str) -> None:
         """Nothing is shown any more, whoever uses it."""
+        self.busy.discard(id)
         seen = self._seen(id) if self._namespaces.pinned(id) else None
         if seen is not None:
             self._namespaces.change(id, [Remove(f"{self.place(id)}/{each}/{CURRENT}") for each in seen.current])
@@ -153,12 +156,16 @@ class Views:
             self._namespaces.change(id, changes)
         return current
 
-    def _hide(self, id: str, key: Key, times: int, *, lazy: bool = False) -> None:
+    def _hide(self, id: str, key: Key, times: int, *, lazy: bool = False) -> bool:
         """A version that somebody runs stays until they have ended: they may still load parts of it."""
         target = self.place(id) / key[0] / key[1]
-        with suppress(HostError):
+        try:
             self._namespaces.change(id, [*times * [Unmount(str(target), lazy)], Remove(str(target))])
-            self._namespaces.change(id, [Remove(str(target.parent))])  # refused while it has others
+        except HostError:
+            return False
+        with suppress(HostError):  # it has other versions
+            self._namespaces.change(id, [Remove(str(target.parent))])
+        return True
 
     def _seen(self, id: str) -> Seen | None:
         """None: it has no view."""

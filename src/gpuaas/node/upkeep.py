@@ -1,0 +1,76 @@
+"""Looks after the images of runtimes while nobody waits for anything: throws away what is no longer needed, reads
+everything again from time to time, and has what is damaged fetched anew.
+"""
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from gpuaas.kit.clock import Clock
+from gpuaas.node.board import Trouble
+from gpuaas.node.runner import Runner
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 30.0
+UNUSED_SECONDS = 3600.0  # for whoever takes the same runtime again
+SCRUB_SECONDS = 24 * 3600.0
+_DAMAGED = Trouble("image_damaged", "Its image has changed on the node's disk. It is being fetched again.")
+
+
+@dataclass
+class Upkeep:
+    runner: Runner
+    clock: Clock
+    unused_seconds: float = UNUSED_SECONDS
+    scrub_seconds: float = SCRUB_SECONDS
+    stopped: threading.Event = field(default_factory=threading.Event)
+    _unused: dict[str, float] = field(default_factory=dict)  # image: since when
+
+    def tidy(self) -> list[str]:
+        """What was thrown away. Versions that somebody ran are taken away after them."""
+        self.runner.look_again(self.runner.host.runtimes_busy())
+        here, used, now = self.runner.host.images(), self.runner.images_used(), self.clock.boottime()
+        self._unused = {digest: self._unused.get(digest, now) for digest in here if digest not in used}
+        kept = {digest for digest, since in self._unused.items() if now - since < self.unused_seconds}
+        if set(self._unused) == kept:
+            return []
+        return self._removed(set(used) | kept)
+
+    def make_room(self) -> list[str]:
+        """Now: somebody needs it."""
+        return self._removed(set(self.runner.images_used()))
+
+    def scrub(self) -> str | None:
+        """Reads one image, if it is time for one. The digest of one that was damaged."""
+        before = self.clock.now().timestamp() - self.scrub_seconds
+        found = self.runner.host.image_scrub(before, lambda: not self.stopped.is_set())
+        if found is None:
+            return None
+        log.error("image %s was damaged on this node's disk; it is fetched again", found)
+        self.runner.fetched(found, self.runner.images_used().get(found, []), _DAMAGED)
+        return found
+
+    def _removed(self, keep: set[str]) -> list[str]:
+        removed = self.runner.host.images_tidy(keep)
+        if removed:
+            log.info("images that nobody uses were removed: %s", ", ".join(removed))
+        return removed
+
+
+async def keep_up(upkeep: Upkeep, every_seconds: float = EVERY_SECONDS) -> None:
+    """Until cancelled."""
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="upkeep")
+    try:
+        while True:
+            await asyncio.sleep(every_seconds)
+            try:
+                await loop.run_in_executor(pool, upkeep.tidy)
+                await loop.run_in_executor(pool, upkeep.scrub)
+            except Exception:  # the outer loop: it is tried again
+                log.exception("could not look after the images of runtimes")
+    finally:
+        upkeep.stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)
