@@ -9,6 +9,7 @@ import click
 from gpuaas.cli import units
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.invalid import Invalid
+from gpuaas.kit import memory
 
 
 def _network(text: str) -> str:
@@ -64,7 +65,9 @@ def server(
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import Oidc, Rates, ServerConfig
-    from gpuaas.control.main import run_server
+
+    with memory.starting():
+        from gpuaas.control.main import run_server
 
     token = _token(metrics_token_file) if metrics_token_file else ""
     rates = Rates(token_rate, address_rate, login_rate, node_rate)

@@ -33,16 +33,17 @@ def run_server(config: ServerConfig) -> None:
     traces.setup("gpuaas-server")
     url = normalised(config.database_url) if config.database_url else Embedded(config.state_dir / "postgres").start()
     migrate.upgrade(url)
-    app = application(
-        url,
-        config.advertise_url,
-        config.webhook_networks,
-        metrics_token=config.metrics_token,
-        state_dir=config.state_dir,
-        rates=config.rates,
-        oidc=config.oidc,
-        preemption_grace=timedelta(seconds=config.preemption_grace_seconds),
-    )
+    with memory.starting():
+        app = application(
+            url,
+            config.advertise_url,
+            config.webhook_networks,
+            metrics_token=config.metrics_token,
+            state_dir=config.state_dir,
+            rates=config.rates,
+            oidc=config.oidc,
+            preemption_grace=timedelta(seconds=config.preemption_grace_seconds),
+        )
     uvicorn.run(
         app,
         host=config.host,

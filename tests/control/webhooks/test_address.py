@@ -7,7 +7,8 @@ from itertools import count
 import pytest
 
 from control.webhooks.target import Target, target
-from gpuaas.control.webhooks.address import Address, Checked, Refused, networks, permitted
+from gpuaas.control.webhooks.address import Address, Refused, networks, permitted
+from gpuaas.control.webhooks.checked import Checked
 
 PUBLIC = ["93.184.216.34", "8.8.8.8", "2606:2800:220:1:248:1893:25c8:1946", "2a00:1450::1"]
 NOT_PUBLIC = [

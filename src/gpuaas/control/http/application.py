@@ -173,6 +173,13 @@ class Application(Litestar):
         return [*plugins, MsgspecDIPlugin()]
 
 
+class _Routes(Router):
+    """Used once: Litestar would copy every handler in it, deeply, which takes as long as making them."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Routes":
+        return self
+
+
 def build(
     store: Store,
     wakes: Wakes,
@@ -199,7 +206,7 @@ def build(
             readyz,
             prometheus.scrape,
             *oidc_routes.BROWSER_ROUTES,
-            Router(PREFIX, route_handlers=[document, events_document, *routes, *sockets]),
+            _Routes(PREFIX, route_handlers=[document, events_document, *routes, *sockets]),
         ],
         state=State(
             {

@@ -13,7 +13,6 @@ from gpuaas.control.store.deliveries import Claim
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes, wait
 from gpuaas.control.webhooks.address import Network
-from gpuaas.control.webhooks.send import send
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +64,8 @@ class Dispatch:
                 task.add_done_callback(self._sending.pop)
 
     async def _turn(self, claim: Claim, woken: asyncio.Event) -> None:
+        from gpuaas.control.webhooks.send import send  # brings an HTTP client, which many servers never need
+
         over = time.monotonic() + TURN_SECONDS
         try:
             attempt = await asyncio.to_thread(self._store.transact, deliveries.begin, claim)

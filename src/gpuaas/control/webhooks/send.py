@@ -10,8 +10,9 @@ import httpcore
 
 from gpuaas import __version__
 from gpuaas.control.store.deliveries import Attempt
-from gpuaas.control.webhooks.address import Checked, Network, Refused
+from gpuaas.control.webhooks.address import Network, Refused
 from gpuaas.control.webhooks.body import encoded, event_id
+from gpuaas.control.webhooks.checked import Checked
 from gpuaas.model.webhook import Outcome
 from gpuaas.wire import signature
 

@@ -5,8 +5,6 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore
-
 from gpuaas.kit.clock import SystemClock
 from gpuaas.kit.errors import Problem
 
@@ -18,6 +16,8 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 def fetch(method: str, url: str, headers: dict[str, str] | None = None, body: bytes | None = None) -> tuple[int, Any]:
     """The status and the JSON of the answer."""
+    import httpcore  # most servers never ask a provider
+
     if not trustworthy(url):
         raise unavailable(f"{url} is neither https nor on this machine")
     clock = SystemClock()
