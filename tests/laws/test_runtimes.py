@@ -289,17 +289,45 @@ def test_a_damaged_image_is_found_told_and_fetched_again() -> None:
     assert told(world) == AFTER[upgrade]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_repair_reads_the_images_before_it_says_that_they_are_well(damaged: bool) -> None:
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock)
+    assert upkeep.read_again() == []
+    if damaged:
+        world.host.damaged.add(NEW)
+    world.want(ID, body(world.host, runtimes=BOTH, repairs=1))
+    world.settle()
+    assert {(each.state, each.code) for each in world.condition().runtimes} == {("fetching", "reading")}
+    world.agent()  # dies before it has read anything: the next one does
+    world.settle()
+    upkeep = Upkeep(world.runner, world.clock)
+    assert upkeep.read_again() == ([NEW] if damaged else [])
+    world.settle()
+    if damaged:
+        states = [(each.state, each.code, each.current) for each in world.condition().runtimes]
+        assert states == [("ready", "", False), ("fetching", "image_damaged", True)]
+        world.host.state.images[NEW] = 1000
+        world.runner.fetched(NEW, [ID])
+        world.settle()
+    assert told(world) == AFTER[upgrade]
+    assert upkeep.read_again() == []
+    world.agent()
+    world.settle()
+    assert told(world) == AFTER[upgrade]
+
+
 def test_the_upkeep_ends_with_the_agent() -> None:
     world = before(remove)
     upkeep = Upkeep(world.runner, world.clock)
     passed = threading.Event()
 
     def look(point: str, id: str) -> None:
-        if point == "image_scrub:after":
+        if point == "image_check:after":
             passed.set()
 
     async def work() -> None:
-        worker = asyncio.create_task(keep_up(upkeep, every_seconds=0.01))
+        worker = asyncio.create_task(keep_up(upkeep, every_seconds=0.01, tidy_seconds=0))
         assert await asyncio.to_thread(passed.wait, 30)
         worker.cancel()
         await asyncio.wait([worker])

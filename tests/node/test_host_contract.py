@@ -274,5 +274,7 @@ def test_only_what_was_not_read_for_long_is_read_again(host: Host) -> None:
     host.image_end(spec.digest)
     assert host.image_scrub(0, lambda: True) is None
     assert host.image_scrub(1e10, lambda: True) is None
+    assert host.image_check(spec.digest, lambda: True)
     assert set(host.images()) == {spec.digest}
+    assert not host.image_check("a" * 64, lambda: True)
     assert host.runtimes_busy() == set()

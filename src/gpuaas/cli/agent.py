@@ -54,6 +54,8 @@ def _node_options(command: _Command) -> _Command:
 @click.option("--deny-network", "denied", multiple=True, metavar="CIDR", help="Machines never reach it.")
 @click.option("--base-image", metavar="VERSION", help="An imported one.  [default: our own Debian, built if need be]")
 @click.option("--disk-mib", type=click.IntRange(256), default=64 * 1024, show_default=True, help="Of each machine.")
+@click.option("--fetch-mib-per-second", type=click.FloatRange(0), default=0, metavar="NUMBER",
+              help="Of images of runtimes, each.  [default: as fast as they come]")  # fmt: skip
 @click.option("--clear-mig", default="", metavar="COMMAND",
               help="Clears a MIG instance ({uuid}, {index} and {bus} are filled in) before its next user.")  # fmt: skip
 @click.option("--quick-cgroups/--no-quick-cgroups", default=True, show_default=True,

@@ -19,6 +19,7 @@ from gpuaas.wire.node import AllocationBody, Condition, Failure, RuntimeReport, 
 
 log = logging.getLogger(__name__)
 
+READING = "Its image is being read again."
 # What an object was converged to; the second half says whether leased keys were let in.
 Target = tuple[Version, bool]
 
@@ -88,7 +89,7 @@ class Board:
                 self._journal.change(spec.id, applied=applied, down=False)
             self.settled[spec.id] = target
             self.retries.pop(spec.id, None)
-            told = self._with_troubles(spec.body, runtimes)
+            told = self._told(spec, runtimes)
             self.conditions[spec.id] = progress.condition("ready", host_key=host_key, runtimes=told)
 
     def runtimes(self, spec: Spec, reports: Iterable[RuntimeReport]) -> None:
@@ -96,7 +97,7 @@ class Board:
         with self._lock:
             before = self.conditions.get(spec.id)
             if self.current(spec) is not None and before is not None and before.state == "ready":
-                self.conditions[spec.id] = replace(before, runtimes=self._with_troubles(spec.body, reports))
+                self.conditions[spec.id] = replace(before, runtimes=self._told(spec, reports))
 
     def gone(self, spec: Spec, progress: Progress, scrubs: Iterable[Scrub]) -> None:
         with self._lock:
@@ -142,6 +143,18 @@ class Board:
             if record.told != self._journal.lineage:
                 self._journal.change(condition.id, told=self._journal.lineage)
             del self.conditions[condition.id]
+
+    def _told(self, spec: Spec, reports: Iterable[RuntimeReport]) -> list[RuntimeReport]:
+        """What stands in the way of one that is not here yet, or is to be read again first."""
+        record = self._journal.record(spec.id)
+        unread = spec.body is not None and record is not None and record.repairs < spec.body.repairs
+        told = self._with_troubles(spec.body, reports)
+        if not unread:
+            return told
+        return [
+            replace(each, state="fetching", code="reading", message=READING) if each.state == "ready" else each
+            for each in told
+        ]
 
     def _with_troubles(self, body: AllocationBody | None, reports: Iterable[RuntimeReport]) -> list[RuntimeReport]:
         digests = {(each.bundle, each.version): each.digest for each in body.runtimes} if body else {}

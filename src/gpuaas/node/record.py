@@ -57,6 +57,7 @@ class Record(Struct, frozen=True):
     deaths: int = 0
     gone: bool = False
     scrubs: list[Scrub] = []
+    repairs: int = 0  # the images of its runtimes have been read again for this count of the spec's
     told: str = ""  # the lineage that acknowledged `gone`
 
     @property

@@ -148,6 +148,20 @@ class Runner:
                 used.setdefault(each.digest, []).append(record.id)
         return used
 
+    def unread(self) -> list[tuple[str, int, list[str]]]:
+        """Machines whose images should be read again, the count that this was asked for, and the images."""
+        return [
+            (record.id, record.spec.body.repairs, [each.digest for each in record.spec.body.runtimes])
+            for record in self.journal.live()
+            if record.spec is not None and record.spec.body is not None and record.repairs < record.spec.body.repairs
+        ]
+
+    def were_read(self, id: str, repairs: int) -> None:
+        with self._lock:
+            if self.journal.record(id) is not None:
+                self.journal.change(id, repairs=repairs)
+        self.look_again([id])
+
     def look_again(self, ids: Iterable[str]) -> None:
         """At the runtimes of these."""
         with self._lock:

@@ -14,7 +14,8 @@ from gpuaas.node.runner import Runner
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 30.0
+EVERY_SECONDS = 1.0
+TIDY_SECONDS = 30.0
 UNUSED_SECONDS = 3600.0  # for whoever takes the same runtime again
 SCRUB_SECONDS = 24 * 3600.0
 _DAMAGED = Trouble("image_damaged", "Its image has changed on the node's disk. It is being fetched again.")
@@ -43,15 +44,33 @@ class Upkeep:
         """Now: somebody needs it."""
         return self._removed(set(self.runner.images_used()))
 
+    def read_again(self) -> list[str]:
+        """For every repair that was asked for. The digests of those that were damaged: they are fetched anew."""
+        damaged = []
+        for id, repairs, digests in self.runner.unread():
+            here = self.runner.host.images()
+            for digest in digests:
+                if digest in here and not self.runner.host.image_check(digest, self._may_go_on):
+                    damaged.append(digest)
+                    self._say(digest)
+            if not self.stopped.is_set():
+                self.runner.were_read(id, repairs)
+        return damaged
+
     def scrub(self) -> str | None:
         """Reads one image, if it is time for one. The digest of one that was damaged."""
         before = self.clock.now().timestamp() - self.scrub_seconds
-        found = self.runner.host.image_scrub(before, lambda: not self.stopped.is_set())
-        if found is None:
-            return None
-        log.error("image %s was damaged on this node's disk; it is fetched again", found)
-        self.runner.fetched(found, self.runner.images_used().get(found, []), _DAMAGED)
+        found = self.runner.host.image_scrub(before, self._may_go_on)
+        if found is not None:
+            self._say(found)
         return found
+
+    def _say(self, damaged: str) -> None:
+        log.error("image %s was damaged on this node's disk; it is fetched again", damaged)
+        self.runner.fetched(damaged, self.runner.images_used().get(damaged, []), _DAMAGED)
+
+    def _may_go_on(self) -> bool:
+        return not self.stopped.is_set()
 
     def _removed(self, keep: set[str]) -> list[str]:
         removed = self.runner.host.images_tidy(keep)
@@ -60,15 +79,19 @@ class Upkeep:
         return removed
 
 
-async def keep_up(upkeep: Upkeep, every_seconds: float = EVERY_SECONDS) -> None:
+async def keep_up(upkeep: Upkeep, every_seconds: float = EVERY_SECONDS, tidy_seconds: float = TIDY_SECONDS) -> None:
     """Until cancelled."""
+    tidied = upkeep.clock.boottime()
     loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="upkeep")
     try:
         while True:
             await asyncio.sleep(every_seconds)
             try:
-                await loop.run_in_executor(pool, upkeep.tidy)
-                await loop.run_in_executor(pool, upkeep.scrub)
+                await loop.run_in_executor(pool, upkeep.read_again)
+                if upkeep.clock.boottime() - tidied >= tidy_seconds:
+                    tidied = upkeep.clock.boottime()
+                    await loop.run_in_executor(pool, upkeep.tidy)
+                    await loop.run_in_executor(pool, upkeep.scrub)
             except Exception:  # the outer loop: it is tried again
                 log.exception("could not look after the images of runtimes")
     finally:

@@ -322,16 +322,19 @@ class FakeHost(Faults):
         self._arriving = {digest: part for digest, part in self._arriving.items() if digest in keep}
         return removed
 
+    def image_check(self, digest: str, go_on: Callable[[], bool]) -> bool:
+        with self._verb("image_check", digest):
+            if digest in self.damaged or digest not in self.state.images:
+                self.state.images.pop(digest, None)
+                return False
+            self.state.verified[digest] = self.clock()
+        return True
+
     def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
         digest = min(self.state.images, key=lambda each: self.state.verified.get(each, 0.0), default=None)
         if digest is None or self.state.verified.get(digest, 0.0) >= before:
             return None
-        with self._verb("image_scrub", digest):
-            if digest not in self.damaged:
-                self.state.verified[digest] = self.clock()
-                return None
-            del self.state.images[digest]
-        return digest
+        return None if self.image_check(digest, go_on) else digest
 
     def runtimes_busy(self) -> set[str]:
         views = self.state.views

@@ -153,10 +153,17 @@ class Host(Protocol):
         """Throws away all others, and what has arrived of others, unless a machine sees them. Which ones went."""
         ...
 
-    def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
-        """Reads the image that was verified longest ago, if that was before this unix time, while it may go on.
+    def image_check(self, digest: str, go_on: Callable[[], bool]) -> bool:
+        """Reads it, while it may go on. False: it was not what its name says, or not here, and is not here now.
 
-        One that has changed is thrown away and named: it can be fetched again, under those who have it.
+        It can be fetched again, under those who have it.
+        """
+        ...
+
+    def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
+        """The same, slowly, for the one that was verified longest ago, if that was before this unix time.
+
+        The digest of one that was damaged.
         """
         ...
 

@@ -299,6 +299,9 @@ class LinuxHost:
     def images_tidy(self, keep: Collection[str]) -> list[str]:
         return self._runtimes.tidy(keep)
 
+    def image_check(self, digest: str, go_on: Callable[[], bool]) -> bool:
+        return self._runtimes.check(digest, go_on)
+
     def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
         return self._runtimes.scrub(before, go_on)
 

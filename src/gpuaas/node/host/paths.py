@@ -34,7 +34,7 @@ class Paths:
     @property
     def runtimes(self) -> Path:
         """Images of runtimes, by digest."""
-        return self.state / "runtimes"
+        return self.state / "runtime-images"
 
     @property
     def descriptors(self) -> Path:

@@ -80,21 +80,23 @@ class Runtimes:
             self.store.remove(digest)
         return removed
 
-    def scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
-        """Reads the image that was verified longest ago, if that was before this time.
+    def check(self, digest: str, go_on: Callable[[], bool], bytes_per_second: float = 0) -> bool:
+        """Reads an image. One that has changed is thrown away.
 
-        One that has changed is thrown away, and its digest is the answer. Whoever has it mounted keeps what they have
-        until it is here again: then they get the new one on top.
+        Whoever has it mounted keeps what they have until it is here again: then they get the new one on top.
         """
-        oldest = self.store.oldest()
-        if oldest is None or oldest[1] >= before:
-            return None
-        digest = oldest[0]
-        if self.store.intact(digest, go_on, _SCRUB_BYTES_PER_SECOND):
-            return None
+        if self.store.intact(digest, go_on, bytes_per_second):
+            return True
         self.store.remove(digest)
         self._shared.drop(digest)
-        return digest
+        return False
+
+    def scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
+        """Slowly, the one that was verified longest ago, if that was before this time. The digest of a damaged one."""
+        oldest = self.store.oldest()
+        if oldest is None or oldest[1] >= before or self.check(oldest[0], go_on, _SCRUB_BYTES_PER_SECOND):
+            return None
+        return oldest[0]
 
     def clear(self) -> None:
         self._shared.clear()

@@ -1,7 +1,7 @@
 """Images of runtimes by digest: verified, on the disk, and only then under their name. There is no half of an image.
 
-<state>/runtimes/<sha256>.erofs
-<state>/runtimes/.<sha256>.part     what has arrived of one; the next try goes on from there
+<state>/runtime-images/<sha256>.erofs
+<state>/runtime-images/.<sha256>.part     what has arrived of one; the next try goes on from there
 """
 
 import hashlib
