@@ -4,6 +4,7 @@ A request is about one *subject*: the object that its path names, or the project
 subject comes in variants; everything else in the request is valid.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,9 +12,12 @@ from itertools import count
 from typing import Any
 
 import httpx
+from sqlalchemy import text
 
 from api.routes import Route, schema
+from api.server import IMAGES
 from api.world import Person, Place, World, key_line
+from control import catalog
 from control.fleet import Agent, join_token
 from gpuaas.control.app import keys, reservations, service_accounts
 from gpuaas.control.app.oidc import s256
@@ -21,6 +25,7 @@ from gpuaas.control.app.sessions import hash_password
 from gpuaas.control.store import identity, invitations, oidc, strays, tokens, webhooks
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import Ids, is_id
+from gpuaas.wire import node_request
 from gpuaas.wire.node import Holding
 
 OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "gone", "random", "malformed"
@@ -43,6 +48,7 @@ class Request:
     subject: str | None = None  # the reference that varies
     place: Place | None = None  # where the subject is; None: nowhere, or not in a project
     headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None  # instead of JSON
 
 
 def subject_kind(route: Route) -> str | None:
@@ -74,6 +80,7 @@ def ask(http: httpx.Client, person: Person, request: Request) -> httpx.Response:
         request.path,
         params=request.params,
         json=request.json,
+        content=request.content,
         headers={**person.headers, **request.headers},
     )
     answer = http.send(made, stream=True)
@@ -97,7 +104,52 @@ def _request(world: World, route: Route, subject: str | None, place: Place | Non
     body = BODIES[route.body](world, place, subject) if route.body else None
     if body is not None and kind is not None and kind in schema(route.body or "")["properties"]:
         body[kind] = subject
-    return Request(route.method.upper(), path, params, body, subject, place)
+    made = Request(route.method.upper(), path, params, body, subject, place)
+    if "digest" in route.path_params:
+        _about_an_image(world, made)
+    return made
+
+
+def _about_an_image(world: World, request: Request) -> None:
+    """Operators bring one, nodes prove who they are."""
+    if request.method == "PUT":
+        request.content = catalog.content(*world.image.name.split(":"))
+    else:
+        IMAGES.joinpath(f"{world.image.digest}.erofs").write_bytes(catalog.content(*world.image.name.split(":")))
+        at = int(time.time())
+        proof = world.agent.sign(node_request.signed(request.method, request.path, at))
+        named = {node_request.NODE: world.agent.node_id, node_request.TIME: str(at), node_request.SIGNATURE: proof}
+        request.headers.update(named)
+
+
+def _image(world: World, place: Place | None, subject: str | None) -> str:
+    world.image = catalog.publish(world.store)
+    return world.image.digest
+
+
+def _bundle(world: World, place: Place | None, subject: str | None) -> str:
+    """Of the catalog; or the bundle that a machine has in two versions."""
+    if place is None or subject not in place.allocations.values():
+        return catalog.publish(world.store).id
+    if subject == place.allocations["released"]:
+        return "tools"
+    slug = catalog.new_slug()
+    older, newer = (catalog.publish(world.store, slug, version) for version in ("1", "2"))
+    row = text(
+        "INSERT INTO allocation_runtimes (id, allocation_id, bundle_id, slug, version, action, previous_version, state,"
+        " observed, operation_id, created_by, created_at, applied_at)"
+        " VALUES (:id, :of, :bundle, :slug, :version, 'apply', '1', :state, 'ready', 'op-x', 'us-x', now(), now())"
+    )
+    for bundle, state in ((older, "kept"), (newer, "applied")):
+        values = {"of": subject, "bundle": bundle.id, "slug": slug, "version": bundle.version, "state": state}
+        world.store.transact(lambda tx, values=values: tx.conn.execute(row, {"id": tx.ids.new("ar"), **values}))
+    return slug
+
+
+def _apply(world: World, place: Place | None, subject: str | None) -> dict[str, Any]:
+    gone = text("DELETE FROM allocation_runtimes WHERE allocation_id = :id")
+    world.store.transact(lambda tx: tx.conn.execute(gone, {"id": subject}))  # a machine has only so many
+    return {"runtime_bundle_id": catalog.publish(world.store).id}
 
 
 def _allocation(world: World, route: Route, person: Person, variant: str, place: Place) -> str:
@@ -354,6 +406,8 @@ COMPANIONS: dict[str, Callable[[World, Place | None, str | None], str]] = {
     "month": lambda *_: "2030-01",
     "webhook": _webhook,
     "quota": lambda *_: "gpu_hours",
+    "bundle": _bundle,
+    "digest": _image,
 }
 BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, Any]]] = {
     "Login": _login,
@@ -386,6 +440,9 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "Pool": lambda world, *_: {},
     "NewQuota": lambda world, *_: {"most": 1000},
     "NewOffer": _offer,
+    "ApplyRuntime": _apply,
+    "RollbackRuntime": lambda world, *_: {},
+    "NewRuntimeBundle": lambda world, *_: {"manifest": catalog.manifest(catalog.new_slug(), support="custom")},
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
     "Confirm": _confirm,

@@ -54,8 +54,8 @@ def routes() -> tuple[Route, ...]:
 def _route(path: str, method: str, operation: Schema) -> Route:
     params = operation.get("parameters", [])
     named = {place: tuple(p["name"] for p in params if p["in"] == place) for place in ("path", "query", "header")}
-    content = operation.get("requestBody", {}).get("content", {})
-    body = content["application/json"]["schema"]["$ref"].rpartition("/")[2] if content else None
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    body = content["schema"]["$ref"].rpartition("/")[2] if content else None
     success = next(status for status in operation["responses"] if status.startswith("2"))
     streams = "text/event-stream" in operation["responses"][success].get("content", {})
     return Route(

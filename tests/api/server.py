@@ -1,9 +1,13 @@
 """Replicas for tests: real sockets, real threads, as many as a test wants over one database."""
 
+import atexit
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -12,10 +16,13 @@ from gpuaas.control.config import NO_RATES
 from gpuaas.control.main import application
 from gpuaas.control.store.transaction import Store
 
+IMAGES = Path(tempfile.mkdtemp(prefix="gpuaas-test-images-"))  # all replicas share it, as they must
+atexit.register(shutil.rmtree, IMAGES, ignore_errors=True)
+
 
 class Replica:
     def __init__(self, database_url: str, **config: Any) -> None:
-        self.app = application(database_url, **{"rates": NO_RATES, **config})
+        self.app = application(database_url, **{"rates": NO_RATES, "runtime_images_dir": IMAGES, **config})
         self.store: Store = self.app.state.store
         self.url = ""
 

@@ -54,6 +54,8 @@ def bad_values(part: dict[str, Any]) -> dict[str, Any]:
         return {**values, "text": "x", "object": {}, "too many": [0] * 5000}
     if names := [choice["$ref"] for choice in [part, *part.get("oneOf", [])] if "$ref" in choice]:
         return {"text": "x", "number": 1, "list": [], **nested(names[0].rpartition("/")[2])}
+    if part.get("additionalProperties") == {}:  # anything: what is in it is checked by what it is for
+        return {"text": "x", "list": [1], "nothing in it": {}, "something else": {"x": 1}}
     if isinstance(inner := part.get("additionalProperties"), dict):
         values = {f"value {why}": {"h100-1": value} for why, value in bad_values(inner).items()}
         return {**values, "text": "x", "list": [1]}

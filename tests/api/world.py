@@ -91,6 +91,7 @@ class World:
         self.broken = False  # somebody broke the glass for the last request
         self.asking: Any = None  # who asks for the next request
         self.newest: Any = None  # the user whom a request was made for last
+        self.image: Any = None  # the runtime whose image a request is about
         self.stray = ""  # the machine on a node that nobody knows
         store.transact(self._people)
         self.home = store.transact(lambda tx: identity.projects_of(tx, identity.org(tx, "home").id)[0])  # of no place

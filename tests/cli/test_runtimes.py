@@ -1,11 +1,16 @@
 """`gpuaas runtime` without a build: names, recipes, errors. Builds are in tests/runtimes/test_builds.py."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import Gpuaas
+from gpuaas.cli.runtime_catalog import chosen
+from gpuaas.runtimes.library import Library
+from sdk import samples
+from sdk.playback import Answer, Playback
 
 
 def test_list_and_info(gpuaas: Gpuaas, tmp_path: Path) -> None:
@@ -66,3 +71,135 @@ def test_what_is_no_runtime_is_not_taken_in(gpuaas: Gpuaas, tmp_path: Path) -> N
     said = gpuaas("runtime", "import", str(tmp_path / "x.tar"), "--state-dir", str(tmp_path / "state"))
     assert said.code == 2
     assert "no runtime" in said.err
+
+
+ON = "/api/v1/allocations/train-1/runtime-bundles"
+FOLLOW = "/api/v1/operations/op-aaaaaaaaaaaaaaaa/follow"
+
+
+def accepted(server: Playback, method: str, path: str, kind: str, state: str = "succeeded") -> None:
+    server.on(
+        method, path, Answer(202, {"allocation": samples.allocation(), "operation": samples.operation(kind=kind)})
+    )
+    over = json.dumps(samples.operation(state, kind=kind))
+    frames = (f"event: operation\ndata: {over}\n\n".encode(),)
+    server.on("GET", FOLLOW, Answer(chunks=frames, headers={"Content-Type": "text/event-stream"}))
+    server.on("GET", "/api/v1/allocations/al-aaaaaaaaaaaaaaaa", Answer(200, samples.allocation()))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "method", "path", "body"),
+    [
+        (("apply", "train-1", "pytorch"), "POST", ON, {"runtime_bundle_slug": "pytorch"}),
+        (
+            ("apply", "train-1", "pytorch", "--version", "2", "--replace", "ray"), "POST", ON,
+            {"runtime_bundle_slug": "pytorch", "version": "2", "replace": "ray"},
+        ),
+        (("use", "train-1", "python:3.11+ml"), "POST", ON, {"runtime_bundle_slug": "python:3.11+ml"}),
+        (("rollback", "train-1", "pytorch"), "POST", f"{ON}/pytorch/rollback", {}),
+        (("rollback", "train-1", "pytorch", "--version", "1"), "POST", f"{ON}/pytorch/rollback", {"version": "1"}),
+        (("repair", "train-1", "pytorch"), "POST", f"{ON}/pytorch/repair", None),
+        (("remove", "train-1", "pytorch"), "DELETE", f"{ON}/pytorch", None),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)  # fmt: skip
+def test_changes_on_a_machine(
+    gpuaas: Gpuaas, server: Playback, arguments: tuple[str, ...], method: str, path: str, body: object
+) -> None:
+    accepted(server, method, path, f"runtime.{arguments[0]}")
+    said = gpuaas("runtime", *arguments)
+    assert said.code == 0, said.err
+    assert said.out.startswith("train-1 ")
+    (asked,) = server.to(method, path)
+    assert (json.loads(asked.body) if asked.body else None) == body
+    detached = gpuaas("runtime", *arguments, "--detach", "--json")
+    assert detached.json["operation"]["id"] == "op-aaaaaaaaaaaaaaaa"
+
+
+def test_a_runtime_that_could_not_be_applied(gpuaas: Gpuaas, server: Playback) -> None:
+    accepted(server, "POST", ON, "runtime.apply", "failed")
+    said = gpuaas("runtime", "apply", "train-1", "pytorch")
+    assert said.code != 0
+    assert "The node's disk is full." in said.err
+
+
+def test_the_catalog(gpuaas: Gpuaas, server: Playback) -> None:
+    server.on("GET", "/api/v1/runtime-bundles", Answer(200, samples.page(samples.runtime_bundle())))
+    server.on("GET", "/api/v1/runtime-bundles/pytorch", Answer(200, samples.runtime_bundle()))
+    server.on("GET", "/api/v1/runtime-bundles/pytorch/versions", Answer(200, samples.page(samples.runtime_bundle())))
+    listed = gpuaas("runtime", "list", "--catalog")
+    assert "pytorch:2.13.0-cpu (default)" in listed.out
+    assert gpuaas("runtime", "list", "--catalog", "--json").json["items"][0]["slug"] == "pytorch"
+    assert "/opt/gpuaas/runtimes/pytorch/2.13.0-cpu" in gpuaas("runtime", "info", "--catalog", "pytorch").out
+    server.on("POST", "/api/v1/runtime-bundles/pytorch/deprecate",
+              Answer(200, samples.runtime_bundle(state="deprecated")))  # fmt: skip
+    assert "pytorch:2.13.0-cpu is deprecated." in gpuaas("runtime", "deprecate", "pytorch").out
+
+
+def test_what_a_machine_has(gpuaas: Gpuaas, server: Playback) -> None:
+    version = {"bundle_id": "rb-aaaaaaaaaaaaaaaa", "digest": "0" * 64, "root": "/x", "state": "applying",
+               "current": False, "observed": "fetching", "percent": 40, "message": "", "applied_at": None,
+               "applied_by": "us-x", "operation_id": "op-x"}  # fmt: skip
+    item = {"slug": "pytorch", "product": "PyTorch", "support": "supported", "desired_version": "2",
+            "current_version": "1", "previous_version": "1", "state": "applying", "activate": "source x",
+            "versions": [{**version, "version": number} for number in ("2", "1", "0")],
+            "allowed_actions": []}  # fmt: skip
+    ownership = {"platform": [], "user": [], "statement": "Yours is yours."}
+    server.on("GET", ON, Answer(200, {"items": [item], "next_cursor": None, "ownership": ownership}))
+    said = gpuaas("runtime", "list", "--on", "train-1")
+    assert "1 -> 2" in said.out
+    assert "fetching 40 %" in said.out
+    assert "Yours is yours." in said.err
+    change = {"id": "ar-x", "action": "apply", "slug": "pytorch", "version": "2", "digest": "", "replaces": None,
+              "previous_version": "1", "state": "applied", "message": "", "asked_by": "us-ada", "ended_by": None,
+              "asked_at": samples.AT, "applied_at": None, "ended_at": None, "operation_id": "op-x"}  # fmt: skip
+    server.on("GET", f"{ON}/history", Answer(200, samples.page(change)))
+    shown = gpuaas("runtime", "history", "train-1").out
+    assert "us-ada" in shown
+    assert "pytorch:2" in shown
+
+
+@pytest.mark.parametrize("flag", ["--pyhton-all", "--python-3.14-ml", "nodejs", "--relok"])
+def test_deploy_refuses_what_is_unknown_before_any_work(
+    gpuaas: Gpuaas, server: Playback, tmp_path: Path, flag: str
+) -> None:
+    said = gpuaas("runtime", "deploy", "--node-18", flag, "--state-dir", str(tmp_path / "state"))
+    assert said.code == 4
+    assert "There is no runtime" in said.err
+    assert server.asked == []
+    assert not (tmp_path / "state").exists()
+
+
+def test_deploy_needs_names_and_an_operator(gpuaas: Gpuaas, server: Playback, tmp_path: Path) -> None:
+    state = str(tmp_path / "state")
+    assert gpuaas("runtime", "deploy", "--state-dir", state).code == 2
+    user = {"id": "us-x", "email": "ada@example.org", "name": "Ada", "platform_role": None, "created_at": samples.AT}
+    who = {"user": {**user, "disabled_at": None, "kind": "person"}, "token_id": "tk-x", "scopes": ["*"], "orgs": [],
+           "projects": []}  # fmt: skip
+    server.on("GET", "/api/v1/whoami", Answer(200, who))
+    said = gpuaas("runtime", "deploy", "--node-18", "--state-dir", state)
+    assert said.code == 2
+    assert "no operator" in said.err
+    assert not (tmp_path / "state").exists()
+
+
+def test_every_shipped_name_and_family_is_a_flag() -> None:
+    names = Library().names()
+    for name in names:
+        assert [each.id for each in chosen((f"--{name.dashed}",), False, ())] == [name.id]
+    for bundle in {name.bundle for name in names}:
+        assert {each.name for each in chosen((f"--{bundle}-all",), False, ())} <= {bundle}
+    every = {each.id for each in chosen((), True, ())}
+    assert {"python:3.11+ml", "java:17", "node:18"} <= every
+    assert "dotnet:8" not in every, "what public registries do not have is built by name only"
+
+
+def test_the_script_passes_its_flags_on(gpuaas: Gpuaas, tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts" / "deploy_runtimes.sh"
+    bare = subprocess.run([script], capture_output=True, text=True, check=False, env=gpuaas.environment)
+    assert (bare.returncode, "--python-all" in bare.stderr) == (2, True)
+    wrong = [script, "--all", "--nodejs", "--state-dir", str(tmp_path / "state")]
+    refused = subprocess.run(wrong, capture_output=True, text=True, check=False, env=gpuaas.environment)
+    assert refused.returncode == 4
+    assert "nodejs" in refused.stderr
+    assert not (tmp_path / "state").exists()

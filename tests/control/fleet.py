@@ -27,6 +27,8 @@ from gpuaas.wire.node import (
     Holdings,
     Inventory,
     Report,
+    RuntimeReport,
+    RuntimeSpec,
     Sample,
     Samples,
     Scrub,
@@ -61,6 +63,10 @@ class Agent:
     seq: int = 0
     session: Session | None = None
     specs: dict[str, Spec] = field(default_factory=dict)
+    runtimes: bool = True  # it can show some
+    fetching: dict[str, int] = field(default_factory=dict)  # versions of bundles that are not here yet: percent
+    refused: set[str] = field(default_factory=set)  # versions that cannot be shown
+    gpu: dict[str, Any] = field(default_factory=dict)  # what its GPUs say besides
 
     @property
     def public_key(self) -> str:
@@ -81,8 +87,12 @@ class Agent:
             address=f"{self.name}.example.org",
             cpus=64,
             memory_mib=65536,
-            gpus=[GpuReport(uuid, n, "nvidia", self.model, 81920) for n, uuid in enumerate(uuids)],
+            gpus=[
+                GpuReport(uuid, n, **{"vendor": "nvidia", **self.gpu}, model=self.model, memory_mib=81920)
+                for n, uuid in enumerate(uuids)
+            ],
             slots=[SlotProposal(f"gpu-{n}", [uuid], 4, 4096) for n, uuid in enumerate(uuids)],
+            architecture="amd64",
         )
         return msgspec.structs.replace(made, **changes)
 
@@ -97,6 +107,7 @@ class Agent:
             store_id=self.store_id,
             revision=self.revision,
             inventory=self.inventory(),
+            runtimes=self.runtimes,
         )
         return msgspec.structs.replace(made, **changes)
 
@@ -155,7 +166,20 @@ class Agent:
             return condition(spec, "gone", scrubs=[Scrub(gpu.uuid, True) for gpu in self.inventory().gpus])
         if spec.body.name in failing:
             return condition(spec, "failed", failure=Failure("no_image", "The base image is missing."))
-        return condition(spec, "ready", host_key="ssh-ed25519 AAAA")
+        return condition(spec, "ready", host_key="ssh-ed25519 AAAA", runtimes=self.stand(spec))
+
+    def stand(self, spec: Spec) -> list[RuntimeReport]:
+        """How the runtimes of a machine stand."""
+        assert spec.body is not None
+        return [self._stands(each) for each in spec.body.runtimes]
+
+    def _stands(self, wanted: RuntimeSpec) -> RuntimeReport:
+        if wanted.version in self.refused:
+            return RuntimeReport(wanted.bundle, wanted.version, "failed", code="bad_image", message="It is damaged.")
+        if wanted.version in self.fetching:
+            percent = self.fetching[wanted.version]
+            return RuntimeReport(wanted.bundle, wanted.version, "fetching", percent=percent)
+        return RuntimeReport(wanted.bundle, wanted.version, "ready", current=wanted.current)
 
 
 def sample(id: str, at: float, **more: Any) -> Sample:

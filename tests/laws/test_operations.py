@@ -10,7 +10,7 @@ import pytest
 
 from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.sweeps import leases
-from gpuaas.model.operation import ACCESS_UPDATE, KINDS, LAUNCH, NODE_STEPS, RELEASE, RESTART, STOP, Kind
+from gpuaas.model.operation import ACCESS_UPDATE, KINDS, LAUNCH, NODE_STEPS, OF_MACHINES, RELEASE, RESTART, STOP, Kind
 from gpuaas.node.steps import STEPS, TEARDOWN
 from sim.actors import Client, Request
 from sim.base import Base, prepare
@@ -229,7 +229,8 @@ def test_a_release_that_fails_at_any_step_is_tried_until_it_ends(world: World, s
     settled(world)
 
 
-@pytest.mark.parametrize("verb", [kind.name for kind in KINDS.values() if kind is not STOP])  # nobody asks for a stop
+# Nobody asks for a stop. Changes of runtimes are in control/operations/test_runtimes.py.
+@pytest.mark.parametrize("verb", [kind.name for kind in OF_MACHINES.values() if kind is not STOP])
 def test_a_server_that_dies_at_any_statement_has_done_nothing_or_everything(world: World, verb: str) -> None:
     """The client asks again with the same key, at the other server."""
     died, statement = True, 0

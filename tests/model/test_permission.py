@@ -59,6 +59,7 @@ def test_what_needs_no_token_is_this_and_nothing_else() -> None:
         "node.join",
         "node.link",
         "node.stream",
+        "runtime_image.fetch",
         "health",
     }
 

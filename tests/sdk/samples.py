@@ -188,3 +188,33 @@ def health(name: str = "train-1", status: str = "healthy", **more: Any) -> dict[
 
 def page(*items: Any, next_cursor: str | None = None) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": next_cursor}
+
+
+def runtime_bundle(slug: str = "pytorch", version: str = "2.13.0-cpu", **more: Any) -> dict[str, Any]:
+    wants = {"architectures": ["amd64"], "gpu_family": "any", "min_driver": "", "cuda": "", "rocm": ""}
+    return {
+        "id": "rb-aaaaaaaaaaaaaaaa",
+        "slug": slug,
+        "version": version,
+        "name": f"{slug}:{version}",
+        "product": slug.title(),
+        "description": "",
+        "family": "any",
+        "support": "supported",
+        "default": True,
+        "scope": "platform",
+        "project_id": None,
+        "architecture": "amd64",
+        "digest": "0" * 64,
+        "size_bytes": 2**28,
+        "received_bytes": 2**28,
+        "requirements": {**wants, "min_memory_bytes": 0, "recommended_memory_bytes": 0},
+        "root": f"/opt/gpuaas/runtimes/{slug}/{version}",
+        "state": "published",
+        "allowed_actions": ["deprecate"],
+        "created_at": AT,
+        "published_at": AT,
+        "deprecated_at": None,
+        "manifest": None,
+        **more,
+    }

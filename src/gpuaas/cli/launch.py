@@ -33,6 +33,7 @@ _count = click.option("--count", "-n", type=click.IntRange(1, 64), default=1, he
 )
 @click.option("--preemptible", is_flag=True, help="Give way to others when they do not fit, after a warning.")
 @click.option("--reservation", metavar="NAME", help="Use what was booked; instead of --offer and --count.")
+@click.option("--runtime", metavar="RUNTIME", help="Apply this managed runtime too; the machine does not wait for it.")
 @click.option("--detach", "-d", is_flag=True, help="Return as soon as the launch is accepted.")
 @project_option
 @click.pass_obj
@@ -49,6 +50,7 @@ def launch(
     idle: int | None,
     preemptible: bool,
     reservation: str | None,
+    runtime: str | None,
     detach: bool,
     project: str,
 ) -> int:
@@ -73,6 +75,7 @@ def launch(
         idle_seconds=idle,
         preemptible=preemptible,
         reservation=reservation,
+        runtime=runtime,
     )
     if launched.queued and not session.json:
         output.note(f"Queued: {_why(launched.reasons)}. `gpuaas queue` shows its place in the line.")
@@ -96,7 +99,7 @@ def _followed(session: Session, launched: "Launched") -> "Launched":
         for allocation, operation in zip(launched.allocations, launched.operations, strict=True)
     ]
     allocations = [session.client().allocations.show(allocation.id) for allocation in launched.allocations]
-    return Launched(allocations, operations, launched.queued, launched.reasons)
+    return Launched(allocations, operations, launched.queued, launched.reasons, launched.runtime_operations)
 
 
 def _accepted(session: Session, launched: "Launched") -> int:
@@ -119,6 +122,9 @@ def _finished(session: Session, launched: "Launched") -> int:
             code = exits.report(OperationFailed(operation), json=session.json)
         elif not session.json:
             output.echo(output.safe(ssh(allocation) or f"{allocation.name} is {allocation.state}"))
+    if launched.runtime_operations and not session.json:
+        listed = ", ".join(operation.id for operation in launched.runtime_operations)
+        output.note(f"The runtime comes beside it: gpuaas op follow {listed}")
     return code
 
 

@@ -39,7 +39,7 @@ COMMANDS: dict[str, dict[str, Lazy]] = {
         "extend": Lazy("extend:extend", "Let a machine stay longer, or come back after it was stopped."),
         "access": Lazy("access:access", "Who gets into a machine, and who was there."),
         "offer": Lazy("offers:offer", "What can be launched."),
-        "runtime": Lazy("runtimes:runtime", "Managed runtimes: build, look, test, verify."),
+        "runtime": Lazy("runtimes:runtime", "Managed runtimes: build, publish, apply, switch, roll back."),
         "op": Lazy("operations:op", "Long changes and their phases."),
         "events": Lazy("events:events", "What happened in a project."),
     },

@@ -1,4 +1,5 @@
-"""How far a build is: a bar and its phases on a terminal, lines elsewhere, nothing for a program."""
+"""How far a build is, or an image on its way to the server: a bar and its phases on a terminal, lines elsewhere,
+nothing for a program."""
 
 import sys
 import time
@@ -35,6 +36,24 @@ def _lines(title: str) -> "Callable[[Progress], None]":
             )
 
     return report
+
+
+@contextmanager
+def sending(title: str, size: int, *, json: bool) -> Iterator[Callable[[int], None]]:
+    """How much of an image is on the server."""
+    started = time.monotonic()
+    if json or not sys.stderr.isatty():
+        yield lambda here: None
+        if not json:
+            output.note(f"{title}: {output.size(size)} ({output.duration(time.monotonic() - started)})")
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    with Bar(TextColumn(output.safe(title)), BarColumn(30), DownloadColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=size)
+        yield lambda here: bar.update(task, completed=here)
 
 
 @contextmanager

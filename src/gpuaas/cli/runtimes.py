@@ -1,4 +1,4 @@
-"""`gpuaas runtime`: managed runtimes, built and checked on the machine where this runs."""
+"""`gpuaas runtime`: managed runtimes, built and checked on the machine where this runs; and those of a server."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuaas.cli import exits, output
+from gpuaas.cli import exits, output, runtime_catalog, runtime_machines
 from gpuaas.cli.command import Group
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.session import Session
@@ -30,7 +30,15 @@ recipes_option = click.option(
 
 @click.group(cls=Group)
 def runtime() -> None:
-    """Managed runtimes: build, look, test, verify."""
+    """Managed runtimes: build, publish, apply, switch, roll back."""
+
+
+for _command in (
+    *(runtime_catalog.deploy, runtime_catalog.deprecate),
+    *(runtime_machines.apply, runtime_machines.use, runtime_machines.rollback),
+    *(runtime_machines.repair, runtime_machines.remove, runtime_machines.history),
+):
+    runtime.add_command(_command)
 
 
 def _library(directories: Iterable[Path]) -> "Library":
@@ -99,11 +107,17 @@ def _several(library: "Library", name: str) -> list["Recipe"]:
 
 
 @runtime.command("list")
+@click.option("--catalog", "-c", is_flag=True, help="What the server has for its machines, instead.")
+@click.option("--on", "machine", metavar="MACHINE", help="What this machine has, instead.")
 @recipes_option
 @state_dir_option
 @click.pass_obj
-def list_(session: Session, directories: tuple[Path, ...], state_dir: Path) -> None:
+def list_(session: Session, catalog: bool, machine: str | None, directories: tuple[Path, ...], state_dir: Path) -> None:
     """List runtimes: what there are recipes for, and what is built here."""
+    if machine is not None:
+        return runtime_machines.show_on(session, machine)
+    if catalog:
+        return runtime_catalog.list_catalog(session)
     library, shelf = _library(directories), _shelf(state_dir)
     built = {(bundle, version): sha256 for bundle, version, sha256 in shelf.all_built()}
     rows = []
@@ -128,11 +142,16 @@ def _state(recipe: "Recipe", sha256: str) -> str:
 @runtime.command()
 @click.argument("name")
 @click.option("--recipe", "show_recipe", is_flag=True, help="Print the whole recipe, with all that it inherits.")
+@click.option("--catalog", "-c", is_flag=True, help="As the server has it.")
 @recipes_option
 @state_dir_option
 @click.pass_obj
-def info(session: Session, name: str, show_recipe: bool, directories: tuple[Path, ...], state_dir: Path) -> None:
+def info(
+    session: Session, name: str, show_recipe: bool, catalog: bool, directories: tuple[Path, ...], state_dir: Path
+) -> None:
     """Show one runtime: what it is made of, what it needs, what is built."""
+    if catalog:
+        return runtime_catalog.show_in_catalog(session, name)
     from gpuaas.runtimes import document, verify
     from gpuaas.runtimes.sizes import show_bytes
 

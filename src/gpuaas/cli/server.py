@@ -53,6 +53,9 @@ def _network(text: str) -> str:
 @click.option("--preemption-grace", type=units.duration, default="5m", show_default=True, metavar="TIME",
               envvar="GPUAAS_PREEMPTION_GRACE", show_envvar=True,
               help="How long a preemptible machine has that is told to give way.")  # fmt: skip
+@click.option("--runtime-images", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+              envvar="GPUAAS_RUNTIME_IMAGES", show_envvar=True,
+              help="Images of runtimes, shared by all servers; by default below the state directory.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
@@ -61,7 +64,7 @@ def server(
     host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
     metrics_token_file: Path | None, token_rate: float, address_rate: float, login_rate: float, node_rate: float,
     public_url: str, oidc_issuer: str, oidc_client_id: str, oidc_client_secret_file: Path | None, oidc_scopes: str,
-    oidc_groups_claim: str, preemption_grace: int, state_dir: Path, log_level: str,
+    oidc_groups_claim: str, preemption_grace: int, runtime_images: Path | None, state_dir: Path, log_level: str,
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import Oidc, Rates, ServerConfig
@@ -93,6 +96,7 @@ def server(
             rates,
             oidc,
             preemption_grace,
+            runtime_images,
         )
     )
 

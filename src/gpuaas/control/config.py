@@ -43,3 +43,4 @@ class ServerConfig:
     rates: Rates = Rates()
     oidc: Oidc | None = None
     preemption_grace_seconds: int = 300  # of a machine that is told to give way
+    runtime_images_dir: Path | None = None  # one for all replicas; None: below state_dir

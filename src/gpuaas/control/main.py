@@ -43,6 +43,7 @@ def run_server(config: ServerConfig) -> None:
             rates=config.rates,
             oidc=config.oidc,
             preemption_grace=timedelta(seconds=config.preemption_grace_seconds),
+            runtime_images_dir=config.runtime_images_dir,
         )
     uvicorn.run(
         app,
@@ -69,6 +70,7 @@ def application(
     rates: Rates = RATES,
     oidc: Oidc | None = None,
     preemption_grace: timedelta = PREEMPTION_GRACE,
+    runtime_images_dir: Path | None = None,
     **pool: Any,
 ) -> Litestar:
     """One replica over the database at `url`, whose schema must be current. `pool`: as `connect` takes it."""
@@ -107,4 +109,5 @@ def application(
         sweeps={sweep.name: sweep.every_seconds for sweep in loop.SWEEPS},
         rates=rates,
         oidc=oidc,
+        runtime_images_dir=runtime_images_dir,
     )

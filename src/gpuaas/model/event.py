@@ -33,6 +33,7 @@ class EventType:
 _MOVED = {"name": TEXT, "was": OPTIONAL_TEXT, "state": TEXT, "version": NUMBER, "since": TEXT}
 _OPERATED = {"operation": TEXT, "allocation_id": TEXT, "message": TEXT}
 _SAID = {"name": TEXT}
+_RUNTIME = {**_SAID, "bundle": TEXT, "version": TEXT}
 _INVITED = {"email": TEXT, "role": TEXT}
 _SESSION = {**_SAID, "session": TEXT, "user": TEXT, "reason": TEXT}
 
@@ -49,6 +50,20 @@ EVENTS: dict[str, EventType] = {
     "fact.rebooted": EventType("The node under a machine was rebooted", "allocation", _SAID, open=True),
     "fact.session.opened": EventType("Somebody logged in on a machine", "allocation", _SESSION, open=True),
     "fact.session.closed": EventType("A login on a machine ended", "allocation", _SESSION, open=True),
+    "runtime.applied": EventType(
+        "A version of a bundle is there, and current",
+        "allocation",
+        {**_RUNTIME, "previous": OPTIONAL_TEXT, "digest": TEXT, "by": TEXT},
+    ),
+    "runtime.failed": EventType(
+        "A version of a bundle could not be shown; the one before is wanted again",
+        "allocation",
+        {**_RUNTIME, "code": TEXT, "message": TEXT},
+    ),
+    "runtime.removed": EventType("A bundle was taken off a machine", "allocation", _RUNTIME),
+    "runtime.damaged": EventType(
+        "A version that was there is not well; repair it", "allocation", {**_RUNTIME, "message": TEXT}
+    ),
     "project.created": EventType("The project was made", "project", {"slug": TEXT}),
     "project.network": EventType(
         "The machines of the project may talk to each other, or not", "project", {"open": FLAG}

@@ -10,6 +10,7 @@ from typing import Any
 
 MACHINE = "machine"  # the facet of launch, restart and release
 ACCESS = "access"  # who gets in: changes beside whatever the machine is doing
+RUNTIME = "runtime"  # what it has of the catalog; each bundle is a facet of its own, see `runtime_facet`
 
 # Names of the node's steps, in the order in which the agent runs them (node/steps). A law test compares the two.
 NODE_STEPS = ("stop", "rootfs", "devices", "network", "access", "container", "runtimes")
@@ -37,7 +38,20 @@ RESTART = Kind("restart", MACHINE, here=("deliver",), there=MACHINE_STEPS, last=
 RELEASE = Kind("release", MACHINE, here=("deliver",), there=tuple(reversed(NODE_STEPS[1:])), last="free", absorbs=True)
 STOP = Kind("stop", MACHINE, here=("deliver",), there=("stop",), last="stopped")
 ACCESS_UPDATE = Kind("access.update", ACCESS, here=("deliver",), there=("access",), last="ready")
-KINDS = {kind.name: kind for kind in (LAUNCH, RESTART, STOP, RELEASE, ACCESS_UPDATE)}
+# They end by what the node says of the runtime, not of the machine: that is ready whether or not its runtimes are.
+RUNTIME_APPLY, RUNTIME_ROLLBACK, RUNTIME_REPAIR = (
+    Kind(f"runtime.{verb}", RUNTIME, here=("deliver", "fetch"), there=(), last="ready")
+    for verb in ("apply", "rollback", "repair")
+)
+RUNTIME_REMOVE = Kind("runtime.remove", RUNTIME, here=("deliver",), there=(), last="removed")
+OF_RUNTIMES = {kind.name: kind for kind in (RUNTIME_APPLY, RUNTIME_ROLLBACK, RUNTIME_REPAIR)}
+OF_MACHINES = {kind.name: kind for kind in (LAUNCH, RESTART, STOP, RELEASE, ACCESS_UPDATE)}
+KINDS = {**OF_MACHINES, **OF_RUNTIMES, RUNTIME_REMOVE.name: RUNTIME_REMOVE}
+
+
+def runtime_facet(slug: str) -> str:
+    """Changes of different bundles do not concern each other."""
+    return f"{RUNTIME}:{slug}"
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ PERMISSIONS: dict[str, Permission] = {
     "allocation.connect": WORKERS,
     "allocation.restart": WORKERS,
     "allocation.access": WORKERS,
+    "allocation.runtime": WORKERS,
     "allocation.release": WORKERS,
     "allocation.extend": WORKERS,
     "reservation.read": ANY_MEMBER,
@@ -92,6 +93,8 @@ PERMISSIONS: dict[str, Permission] = {
     "invitation.accept": SIGNED_IN,
     "offer.read": SIGNED_IN,
     "offer.write": _platform(PLATFORM_ADMIN),
+    "runtime_bundle.read": SIGNED_IN,
+    "runtime_bundle.write": OPERATORS,
     "price.read": SIGNED_IN,
     "price.write": _platform(PLATFORM_ADMIN),
     "usage.correct": _platform(PLATFORM_ADMIN),
@@ -113,6 +116,7 @@ PERMISSIONS: dict[str, Permission] = {
     "invitation.signup": PUBLIC,  # the invitation's own secret is the proof
     "node.join": PUBLIC,
     "node.link": PUBLIC,  # the link authenticates by a signed challenge of its own
+    "runtime_image.fetch": PUBLIC,  # by nodes, which sign the request with the key of their link
     "node.stream": PUBLIC,  # a dial-back authenticates by its one-time ticket
     "health": PUBLIC,
 }

@@ -1,7 +1,7 @@
 """What placement looks at, and what it answers. Built from one snapshot of the store."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -77,6 +77,7 @@ class Wanted:
     group_id: str | None = None  # that has waited, and may use what is held for it
     starts_at: datetime | None = None  # None: now
     free_at: datetime | None = None  # when its slots are free again at the latest; None: nobody knows
+    unfit: Mapping[str, str] = field(default_factory=dict)  # nodes that cannot use its runtime, and why
 
     @property
     def needs_whole_node(self) -> bool:

@@ -65,6 +65,7 @@ class AllocationRuntime:
     applied_at: datetime | None
     ended_at: datetime | None
     ended_by: str | None
+    replaces: str | None = None  # another bundle, which goes when this one is there
 
     @property
     def live(self) -> bool:

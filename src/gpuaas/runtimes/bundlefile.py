@@ -107,7 +107,7 @@ def _copy(content: IO[bytes], image: Path) -> None:
 
 
 def _papers_agree(manifest: Manifest, papers: dict[str, bytes]) -> None:
-    _recipe_is_sound(manifest)
+    recipe_is_sound(manifest)
     for name, wanted in (("files.json", manifest.files), ("sbom.json", manifest.sbom)):
         if hashlib.sha256(papers[name]).hexdigest() != wanted:
             raise refused(name, "it is not the one that the manifest names")
@@ -123,7 +123,7 @@ def _papers_agree(manifest: Manifest, papers: dict[str, bytes]) -> None:
         raise refused("sbom.json", "it does not list what the lock names")
 
 
-def _recipe_is_sound(manifest: Manifest) -> None:
+def recipe_is_sound(manifest: Manifest) -> None:
     """It did not pass through the schema here, and its values end up in shells and mounts."""
     recipe = manifest.recipe
     if findings := untrusted.findings(recipe):

@@ -1,6 +1,6 @@
 """Typed calls over the transport: names into paths, structs into bodies, bytes into the types of wire/api."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol, TypeVar
 from urllib.parse import quote
 
@@ -44,6 +44,11 @@ class Api:
     def put(self, path: str, body: In, as_: type[T], idempotency_key: str | None = None) -> T:
         encoded = msgspec.json.encode(body)
         return _decoded(self.transport.call("PUT", path, body=encoded, idempotency_key=idempotency_key), as_)
+
+    def put_bytes(self, path: str, data: bytes, as_: type[T], said: Mapping[str, str]) -> T:
+        """What is no JSON; `said` are headers that tell which part of it this is."""
+        headers = {"Content-Type": "application/octet-stream", **said}
+        return _decoded(self.transport.call("PUT", path, body=data, said=headers), as_)
 
     def delete(self, path: str) -> None:
         self.transport.call("DELETE", path)

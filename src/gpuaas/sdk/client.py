@@ -24,6 +24,7 @@ from gpuaas.sdk.resources.prices import Prices
 from gpuaas.sdk.resources.projects import Projects
 from gpuaas.sdk.resources.quotas import Quotas
 from gpuaas.sdk.resources.reservations import Reservations
+from gpuaas.sdk.resources.runtimes import Runtimes
 from gpuaas.sdk.resources.service_accounts import ServiceAccounts
 from gpuaas.sdk.resources.statements import Statements
 from gpuaas.sdk.resources.tokens import Tokens
@@ -81,6 +82,7 @@ class Client:
         self.projects = Projects(api)
         self.quotas = Quotas(api)
         self.reservations = Reservations(api)
+        self.runtimes = Runtimes(api)
         self.service_accounts = ServiceAccounts(api)
         self.statements = Statements(api)
         self.tokens = Tokens(api)

@@ -66,10 +66,13 @@ class Transport:
         query: Query | None = None,
         body: bytes | None = None,
         idempotency_key: str | None = None,
+        said: Mapping[str, str] | None = None,
     ) -> Answer:
+        """`said`: headers of this call."""
         headers = self.authorization()
         if body is not None:
             headers["Content-Type"] = "application/json"
+        headers |= said or {}
         if method in _MUTATIONS:
             headers["Idempotency-Key"] = idempotency_key or uuid.uuid4().hex
         failures = 0

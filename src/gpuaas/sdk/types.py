@@ -1,6 +1,8 @@
 """What the SDK takes and gives: the public names of the API's messages."""
 
 from gpuaas.wire.api import (
+    AllocationRuntimes,
+    AllocationRuntimeView,
     AllocationView,
     AuditVerdict,
     AuditView,
@@ -41,6 +43,8 @@ from gpuaas.wire.api import (
     QuotaView,
     ReasonView,
     ReservationView,
+    RuntimeBundleView,
+    RuntimeChangeView,
     SeatView,
     ServiceAccountView,
     SessionView,
@@ -60,6 +64,8 @@ from gpuaas.wire.api import (
 from gpuaas.wire.metrics import FindingView, GpuUseView, HealthView, MetricsView, UseView
 
 __all__ = [
+    "AllocationRuntimeView",
+    "AllocationRuntimes",
     "AllocationView",
     "AuditVerdict",
     "AuditView",
@@ -104,6 +110,8 @@ __all__ = [
     "QuotaView",
     "ReasonView",
     "ReservationView",
+    "RuntimeBundleView",
+    "RuntimeChangeView",
     "SeatView",
     "ServiceAccountView",
     "SessionView",

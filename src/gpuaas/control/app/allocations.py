@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpuaas.control.app import access, lease_terms
+from gpuaas.control.app import access, lease_terms, runtime_choice
 from gpuaas.control.app.offers import usable, usable_offer
 from gpuaas.control.operations import launch as launching
 from gpuaas.control.operations import placing, quota, reserve, waiting
@@ -28,13 +28,17 @@ from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
 from gpuaas.model.placement import Plan, Reason
 from gpuaas.model.reservation import stays_until
+from gpuaas.model.runtime import RuntimeBundle
 from gpuaas.wire.api import Launch, LeaseRequest
 
 Started = launching.Started
 
 
 def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
-    """One submit for the whole group. Placed now, queued with `wait`, or refused with every reason."""
+    """One submit for the whole group. Placed now, queued with `wait`, or refused with every reason.
+
+    Beside each launch, with `runtime_bundle_slug` or `_id`, the operation that applies it.
+    """
     project = access.in_project(tx, caller, "allocation.launch", request.project)
     _refuse_what_is_not_built(request)
     admitted = admission(tx, project, caller.user_id, request.offer)
@@ -44,8 +48,12 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     chosen = launch_keys(admitted.keys, request.access.keys)
     lease = request.lease or LeaseRequest()
     length = lease_terms.length(admitted.policy, lease.max_duration_seconds)
+    runtime, unfit = runtime_choice.for_launch(
+        tx, project.id, request.runtime_bundle_id, request.runtime_bundle_slug, offer
+    )
     if request.reservation is not None:
-        return _from_reservation(tx, caller, request, project, offer, chosen)
+        started, used = _from_reservation(tx, caller, request, project, offer, chosen)
+        return _with_runtime(tx, started, runtime), used
     names = reserve.machine_names(request.name, request.count)
     until = stays_until(tx.now, length, request.preemptible, tx.preemption_grace)
     if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
@@ -57,7 +65,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         found = Found(Plan((), tuple(reason for reason, _ in over)))
     else:
         wanted = launching.wanted(offer, project.org_id, request.count)
-        found = placing.find(tx, replace(wanted, free_at=until))
+        found = placing.find(tx, replace(wanted, free_at=until, unfit=unfit))
     if not found.fits and not request.wait:
         raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
     same: dict[str, Any] = {
@@ -89,8 +97,17 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         ids=[draft["id"] for draft in drafts],
         offer=offer.slug,
         **({"preemptible": True} if request.preemptible else {}),
+        **({"runtime": runtime[0].name} if runtime else {}),
     )
-    return started, hide_nodes(caller, found.plan)
+    return _with_runtime(tx, started, runtime), hide_nodes(caller, found.plan)
+
+
+def _with_runtime(tx: Tx, started: Started, runtime: Sequence[RuntimeBundle]) -> Started:
+    """The launches first, each with its machine as it is now; then what is applied on each."""
+    changed = [runtime_choice.at_launch(tx, allocation, bundle) for allocation, _ in started for bundle in runtime]
+    if not changed:
+        return started
+    return [(after, launched) for (_, launched), (after, _) in zip(started, changed, strict=True)] + changed
 
 
 def _from_reservation(
@@ -255,8 +272,6 @@ def _refuse_what_is_not_built(request: Launch) -> None:
     asked = {
         "access.grants": bool(request.access.grants),
         "storage": bool(request.storage),
-        "runtime_bundle_id": request.runtime_bundle_id is not None,
-        "runtime_bundle_slug": request.runtime_bundle_slug is not None,
     }
     for field, present in asked.items():
         if present:

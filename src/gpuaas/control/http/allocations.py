@@ -12,7 +12,7 @@ from gpuaas.control.store import surroundings
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller
-from gpuaas.model.operation import Operation
+from gpuaas.model.operation import LAUNCH, Operation
 from gpuaas.wire import api
 
 
@@ -38,10 +38,12 @@ def create_offer(request: Req, data: api.NewOffer) -> Response[api.OfferView]:
 )
 def launch(request: Req, data: api.Launch) -> Response[api.Launched]:
     def work(tx: Tx, caller: Caller) -> Result:
-        started, plan = allocations.launch(tx, caller, data)
+        begun, plan = allocations.launch(tx, caller, data)
+        started = [each for each in begun if each[1].kind == LAUNCH.name]
         shown = shown_allocations(tx, [allocation for allocation, _ in started])
         done = [views.operation(operation) for _, operation in started]
-        body = api.Launched(shown, done, not plan.fits, views.reasons(plan.reasons))
+        applied = [views.operation(operation) for _, operation in begun[len(started) :]]
+        body = api.Launched(shown, done, not plan.fits, views.reasons(plan.reasons), applied)
         return Result(body, 202, _location(started[0][1]))
 
     return mutate(request, work, data)

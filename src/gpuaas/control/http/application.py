@@ -23,6 +23,7 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from gpuaas import __version__
 from gpuaas.control.config import RATES, Oidc, Rates
 from gpuaas.control.http import (
+    allocation_runtimes,
     allocations,
     asyncapi,
     billing,
@@ -43,6 +44,8 @@ from gpuaas.control.http import (
     queue,
     quotas,
     reservations,
+    runtime_bundles,
+    runtime_images,
     service_accounts,
     strays,
     usage,
@@ -59,6 +62,7 @@ from gpuaas.control.http.pace import Pace
 from gpuaas.control.http.problems import HANDLERS
 from gpuaas.control.http.streams import routes as streams
 from gpuaas.control.store import migrate
+from gpuaas.control.store.images import Images
 from gpuaas.control.store.readers import Readers
 from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes
@@ -192,9 +196,11 @@ def build(
     sweeps: Mapping[str, float] | None = None,
     rates: Rates = RATES,
     oidc: Oidc | None = None,
+    runtime_images_dir: Path | None = None,
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_machines += [*quotas.ROUTES, *queue.ROUTES, *reservations.ROUTES]
+    of_machines += [*runtime_bundles.ROUTES, *runtime_images.ROUTES, *allocation_runtimes.ROUTES]
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += [*org_members.ROUTES, *invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]
@@ -216,6 +222,7 @@ def build(
                 "streams": streams.Streams(advertise_url),
                 "metrics_token": metrics_token,
                 "state_dir": state_dir,
+                "images": Images(runtime_images_dir or state_dir / "runtime-images"),
                 "sweeps": sweeps or {},
                 "limiter": Limiter(store.clock, rates),
                 "oidc": Provider(oidc, store.clock) if oidc else None,

@@ -13,6 +13,7 @@ from gpuaas.kit.errors import Problem
 
 FREE = frozenset({"/healthz"})
 NODES = frozenset({"/api/v1/node-link", "/api/v1/nodes/join", "/api/v1/streams"})
+IMAGES = "/api/v1/runtime-images/"
 
 
 def limited(app: ASGIApp) -> ASGIApp:
@@ -21,7 +22,8 @@ def limited(app: ASGIApp) -> ASGIApp:
         connection: ASGIConnection[Any, Any, Any, Any] = ASGIConnection(scope)
         try:
             if scope["path"] not in FREE:
-                limiter.admit(address_of(connection), bearer(connection), node=scope["path"] in NODES)
+                node = scope["path"] in NODES or scope["path"].startswith(IMAGES)
+                limiter.admit(address_of(connection), bearer(connection), node=node)
         except Problem as problem:
             await _refuse(connection, send, problem)
         else:

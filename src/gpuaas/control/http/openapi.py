@@ -85,6 +85,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "ends_at": "2030-01-31T18:00:00Z",
         "launch": {"name": "demo"},
     },
+    "ApplyRuntime": {"runtime_bundle_slug": "pytorch"},
+    "RollbackRuntime": {"version": "2.13.0-cpu"},
+    "NewRuntimeBundle": {"manifest": {"bundle": "python", "version": "3.11+ml", "format": 1}},
     "PlanRequest": {"offer": "h100-1", "count": 2},
     "Confirm": {"confirm": "train-1"},
     "MachineKeys": {"keys": ["laptop"]},
@@ -116,7 +119,7 @@ def document(app: Litestar) -> dict[str, Any]:
             schemas[kind.__name__]["additionalProperties"] = False
     for name, example in EXAMPLES.items():
         schemas[name]["examples"] = [example]
-    actions = _actions(app)
+    actions, binary = _actions(app), _actions(app, "binary")
     for path, methods in found["paths"].items():
         for method, operation in methods.items():
             action = actions[path, method.upper()]
@@ -125,6 +128,8 @@ def document(app: Litestar) -> dict[str, Any]:
             if public:
                 operation["security"] = []
             operation["responses"].get("204", {}).pop("content", None)
+            if (path, method.upper()) in binary:
+                operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
             for status, description in ERRORS.items():
                 operation["responses"][status] = {
                     "description": description,
@@ -136,12 +141,14 @@ def document(app: Litestar) -> dict[str, Any]:
     return found
 
 
-def _actions(app: Litestar) -> dict[tuple[str, str], str]:
+def _actions(app: Litestar, said: str = "action") -> dict[tuple[str, str], Any]:
+    """What each route says of itself."""
     actions = {}
     for route in app.routes:
         found: Any = route
         for handler in getattr(found, "route_handlers", []):
             path = route.path_format
             for method in handler.http_methods:
-                actions[path, method] = handler.opt.get("action", "health")
+                if said in handler.opt:
+                    actions[path, method] = handler.opt[said]
     return actions

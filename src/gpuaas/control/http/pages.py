@@ -36,6 +36,16 @@ def position(cursor: str | None) -> tuple[datetime, str] | None:
     return moment, id
 
 
+def pair(cursor: str | None) -> tuple[str, str] | None:
+    """(name, id) of the last item that was seen."""
+    if cursor is None:
+        return None
+    name, _, id = _decode(cursor).partition("|")
+    if not name or not id:
+        raise _bad_cursor()
+    return name, id
+
+
 def word(cursor: str | None) -> str:
     """The name that was seen last."""
     return "" if cursor is None else _decode(cursor)

@@ -13,6 +13,7 @@ Name = Annotated[str, Parameter(min_length=1, max_length=254, pattern=_REF)]
 OptionalName = Annotated[str | None, Parameter(min_length=1, max_length=254, pattern=_REF, required=False)]
 ObjectId = Annotated[str | None, Parameter(query="object", max_length=64, pattern=r"^[a-z0-9-]+" + END, required=False)]
 IncludeReleased = Annotated[bool, Parameter(query="all")]
+IncludeEnded = Annotated[bool, Parameter(query="all")]
 Limit = Annotated[int, Parameter(ge=1, le=500)]
 Cursor = Annotated[str | None, Parameter(max_length=200, pattern=_CURSOR, required=False)]
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})" + END

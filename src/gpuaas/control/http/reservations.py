@@ -1,23 +1,20 @@
 """Routes: book capacity ahead, list, show, cancel."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Response, get, post
-from litestar.params import Parameter
 
 from gpuaas.control.app import reservations
 from gpuaas.control.http import pages
 from gpuaas.control.http.endpoint import Req, Result, mutate, read
 from gpuaas.control.http.moments import moment
-from gpuaas.control.http.params import Cursor, Limit, Name, OptionalName
+from gpuaas.control.http.params import Cursor, IncludeEnded, Limit, Name, OptionalName
 from gpuaas.control.store import allocations, offers
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
 from gpuaas.model.lifecycle import RESERVATION
 from gpuaas.model.reservation import Reservation
 from gpuaas.wire import api
-
-IncludeEnded = Annotated[bool, Parameter(query="all")]
 
 
 @post("/reservations", opt={"action": "reservation.write"}, status_code=201, sync_to_thread=True,

@@ -66,7 +66,8 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
         store_id = stores.rotate(tx)
         node = nodes.node(tx, hello.node_id)
         assert node is not None
-    epoch = nodes.greet(tx, node.id, msgspec.to_builtins(hello.inventory), hello.agent_version)
+    said = msgspec.to_builtins(hello.inventory)
+    epoch = nodes.greet(tx, node.id, said, hello.agent_version, hello.runtimes)
     inventory.reconcile(tx, node, hello.inventory)
     synced = hello.store_id == store_id and node.synced_store_id == store_id
     _heard(tx, node, synced)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from gpuaas.control.store import allocations, keys
+from gpuaas.control.store import allocation_runtimes, allocations, keys
 from gpuaas.control.store.specs import Body
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem
@@ -12,7 +12,8 @@ from gpuaas.model.allocation import Allocation, ssh_port, uid_base
 from gpuaas.model.identity import Project, SshKey
 from gpuaas.model.node import Offer
 from gpuaas.model.placement import SlotView
-from gpuaas.wire.node import MAX_SPEC_BYTES, AllocationBody, KeySpec, SlotSpec
+from gpuaas.model.runtime import Shown, shown
+from gpuaas.wire.node import MAX_SPEC_BYTES, AllocationBody, KeySpec, RuntimeSpec, SlotSpec
 
 
 def build(
@@ -41,6 +42,16 @@ def build(
 def with_keys(tx: Tx, allocation: Allocation, body: Body) -> Body:
     """The same machine, for the keys that the allocation has now."""
     return _fitting({**body, "keys": [msgspec.to_builtins(_key(key)) for key in keys_of(tx, allocation)]})
+
+
+def with_runtimes(tx: Tx, allocation_id: str, body: Body) -> Body:
+    """The same machine, with the runtimes that it should have now."""
+    rows = allocation_runtimes.live(tx, allocation_id)
+    return _fitting({**body, "runtimes": [msgspec.to_builtins(_runtime(each)) for each in shown(rows)]})
+
+
+def _runtime(each: Shown) -> RuntimeSpec:
+    return RuntimeSpec(each.slug, each.version, each.digest, each.size, each.current, each.applied_at.timestamp())
 
 
 def keys_of(tx: Tx, allocation: Allocation) -> list[SshKey]:

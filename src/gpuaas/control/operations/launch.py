@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuaas.control.operations import bodies, placing, quota
+from gpuaas.control.operations import bodies, fitness, placing, quota
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.store import allocations, capacity, claims, identity, leases, operations, specs
 from gpuaas.control.store.transaction import Tx
@@ -62,7 +62,8 @@ def asked(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Wanted:
     first = group[0]
     length = leases.lease(tx, first.id).max_seconds
     until = stays_until(tx.now, length, first.preemptible, tx.preemption_grace)
-    return replace(wanted(offer, first.org_id, len(group)), group_id=first.group_id, free_at=until)
+    need = replace(wanted(offer, first.org_id, len(group)), group_id=first.group_id, free_at=until)
+    return replace(need, unfit=fitness.unfit(tx, fitness.wanted_by(tx, first.id), offer))
 
 
 def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
@@ -82,7 +83,7 @@ def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
         assert operation is not None
         operations.set_phases(tx, operation, _placed_phases(tx, seat, operation), generation=GENERATION)
         claims.take(tx, placed.id, [slot.id for slot in seat.slots])
-        _write_spec(tx, placed, offer, seat, bodies.keys_of(tx, placed), project)
+        _write_spec(tx, placed, offer, seat, bodies.keys_of(tx, placed), project, waited=True)
     _count(tx, found)
     return found.plan
 
@@ -110,9 +111,12 @@ def _how(seat: Seat) -> str:
 
 
 def _write_spec(
-    tx: Tx, allocation: Allocation, offer: Offer, seat: Seat, keys: Iterable[SshKey], project: Project
-) -> None:
+    tx: Tx, allocation: Allocation, offer: Offer, seat: Seat, keys: Iterable[SshKey], project: Project,
+    waited: bool = False,
+) -> None:  # fmt: skip
     body = bodies.build(allocation, offer, seat.slots, keys, project)
+    if waited:  # somebody may have chosen runtimes meanwhile; what was just made has none yet
+        body = bodies.with_runtimes(tx, allocation.id, body)
     specs.write(tx, seat.node_id, allocation.id, allocation.incarnation, GENERATION, body)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from gpuaas.control.operations import bodies, drift, release
+from gpuaas.control.operations import bodies, drift, release, runtimes
 from gpuaas.control.store import allocations, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION
-from gpuaas.model.operation import KINDS, Operation, delivered, done, reported
+from gpuaas.model.operation import KINDS, OF_RUNTIMES, Operation, delivered, done, reported
 from gpuaas.wire.node import Condition, Failure
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,14 @@ def observe(tx: Tx, node_id: str, epoch: int, seq: int, condition: Condition) ->
     ]
     if newest:
         MEANING[condition.state](tx, allocation, concerned, condition)
+    if condition.state == "ready":
+        runtimes.observe(tx, allocation, concerned, condition)
 
 
 def _ends(operation: Operation, condition: Condition) -> bool:
-    return condition.state == "failed" or (condition.state == "ready" and operation.kind != "release")
+    """By what is said of the machine. A runtime is another matter: see `runtimes`."""
+    by_ready = operation.kind != "release" and operation.kind not in OF_RUNTIMES
+    return condition.state == "failed" or (condition.state == "ready" and by_ready)
 
 
 def _show_progress(tx: Tx, operation: Operation, condition: Condition, *, last_word: bool) -> Operation:
@@ -97,6 +101,7 @@ def _failed(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], cond
     failure = condition.failure or UNKNOWN_FAILURE
     for operation in concerned:
         operations.end(tx, operation, "fail", code=failure.code, message=failure.message)
+    runtimes.failed(tx, allocation.id, concerned, failure.message)
     reason: dict[str, Any] = {"failure_code": failure.code, "failure_message": failure.message}
     match allocation.state:
         case "provisioning":
@@ -122,7 +127,8 @@ def _restored(tx: Tx, allocation: Allocation, **changes: Any) -> Allocation | No
         return None
     keys = bodies.key_ids(tx, allocation, good)
     back = allocations.set_(tx, allocation, generation=allocation.generation + 1, key_ids=keys, **changes)
-    specs.write(tx, allocation.node_id, back.id, back.incarnation, back.generation, good)
+    body = bodies.with_runtimes(tx, back.id, good)
+    specs.write(tx, allocation.node_id, back.id, back.incarnation, back.generation, body)
     return back
 
 

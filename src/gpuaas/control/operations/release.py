@@ -5,7 +5,7 @@ deliver -> (the node's steps, in reverse) -> free
 
 from typing import Any
 
-from gpuaas.control.store import allocations, claims, logins, operations, slots, specs
+from gpuaas.control.store import allocation_runtimes, allocations, claims, logins, operations, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.operation import MACHINE, RELEASE, Operation, done
@@ -13,6 +13,7 @@ from gpuaas.model.operation import MACHINE, RELEASE, Operation, done
 
 def start(tx: Tx, allocation: Allocation) -> Operation:
     if allocation.state == "queued":
+        allocation_runtimes.released(tx, allocation.id)
         moved = allocations.move(tx, allocation, "release", reaped_at=tx.now, released_at=tx.now)
         return _finished(tx, moved)
     if allocation.reaped_at is not None:
@@ -26,6 +27,7 @@ def bury(tx: Tx, allocation: Allocation, event: str, **changes: Any) -> Allocati
     """Write a tombstone (once) and let go of the slots, to be free when the node has scrubbed them."""
     assert allocation.node_id is not None
     body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
+    allocation_runtimes.released(tx, allocation.id)
     if body is None:
         return allocations.move(tx, allocation, event, **changes)
     moved = allocations.move(tx, allocation, event, generation=allocation.generation + 1, **changes)

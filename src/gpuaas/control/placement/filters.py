@@ -42,6 +42,11 @@ def taken_as_a_whole(node: NodeView, wanted: Wanted) -> Why | None:
     return None
 
 
+def cannot_use_the_runtime(node: NodeView, wanted: Wanted) -> Why | None:
+    why = wanted.unfit.get(node.id)
+    return None if why is None else ("runtime_unfit", f"the machine cannot use the runtime: {why}")
+
+
 def slot_drained(slot: SlotView, wanted: Wanted) -> Why | None:
     return ("slot_drained", "a slot gets nothing new, because somebody will work on it") if slot.drained else None
 
@@ -77,5 +82,6 @@ NODE_FILTERS: tuple[NodeFilter, ...] = (
     being_drained,
     held_for_another,
     taken_as_a_whole,
+    cannot_use_the_runtime,
 )
 SLOT_FILTERS: tuple[SlotFilter, ...] = (not_approved, other_model, in_use, slot_drained, reserved)

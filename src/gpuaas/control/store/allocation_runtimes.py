@@ -41,7 +41,13 @@ Row = tuple[AllocationRuntime, RuntimeBundle]
 
 
 def begin(
-    tx: Tx, allocation_id: str, bundle: RuntimeBundle, action: str, previous: str | None, operation_id: str
+    tx: Tx,
+    allocation_id: str,
+    bundle: RuntimeBundle,
+    action: str,
+    previous: str | None,
+    operation_id: str,
+    replaces: str | None = None,
 ) -> AllocationRuntime:
     wish = AllocationRuntime(
         id=tx.ids.new("ar"),
@@ -61,6 +67,7 @@ def begin(
         applied_at=None,
         ended_at=None,
         ended_by=None,
+        replaces=replaces,
     )
     tx.later(_INSERT, wish.__dict__)
     return wish

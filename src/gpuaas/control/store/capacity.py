@@ -153,5 +153,5 @@ def _values(wanted: Wanted, near: Near, tried: Sequence[str]) -> dict[str, objec
         "linked": wanted.gpu_count if near == "linked" else 0,
         "together": wanted.gpu_count if near == "numa" else 0,
         "whole": wanted.needs_whole_node,
-        "tried": list(tried),
+        "tried": [*tried, *wanted.unfit],
     }

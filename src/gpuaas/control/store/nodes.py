@@ -111,12 +111,12 @@ def nodes(tx: Tx) -> list[Node]:
     return many(tx.conn, _select().where(t.nodes.c.state != "removed").order_by(t.nodes.c.name), Node)
 
 
-def greet(tx: Tx, node_id: str, inventory: dict[str, Any], agent_version: str) -> int:
+def greet(tx: Tx, node_id: str, inventory: dict[str, Any], agent_version: str, runtimes: bool = False) -> int:
     """A new connection: everything an older one still says is fenced from here on."""
     statement = (
         update(t.nodes)
         .where(t.nodes.c.id == node_id)
-        .values(epoch=t.nodes.c.epoch + 1, inventory=inventory, agent_version=agent_version)
+        .values(epoch=t.nodes.c.epoch + 1, inventory=inventory, agent_version=agent_version, runtimes=runtimes)
         .returning(t.nodes.c.epoch)
     )
     capacity.changed(tx, node_id)
@@ -126,6 +126,13 @@ def greet(tx: Tx, node_id: str, inventory: dict[str, Any], agent_version: str) -
 def set_inventory(tx: Tx, node_id: str, inventory: dict[str, Any]) -> None:
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(inventory=inventory))
     capacity.changed(tx, node_id)
+
+
+def for_runtimes(tx: Tx, node_id: str | None = None) -> list[tuple[str, bool, dict[str, Any]]]:
+    """(id, whether its agent can show runtimes, inventory) of one node or of all."""
+    one = "" if node_id is None else "AND id = %(id)s"
+    statement = f"SELECT id, runtimes, inventory FROM nodes WHERE state <> 'removed' {one} ORDER BY id"
+    return [(row[0], row[1], row[2] or {}) for row in tx.run(statement, {"id": node_id})]
 
 
 def set_org(tx: Tx, node_id: str, org_id: str | None) -> None:

@@ -17,12 +17,12 @@ from gpuaas.model.operation import Kind, Operation, failed, fresh_phases
 Phases = list[dict[str, Any]]
 
 
-def start(tx: Tx, allocation: Allocation, kind: Kind) -> Operation:
+def start(tx: Tx, allocation: Allocation, kind: Kind, facet: str = "") -> Operation:
     """A new operation for the allocation's wanted generation. Whatever is open on the facet is superseded."""
     for current in running(tx, allocation.id):
-        if kind.absorbs or current.facet == kind.facet:
+        if kind.absorbs or current.facet == (facet or kind.facet):
             end(tx, current, "supersede", message=f"superseded by {kind.name}")
-    return first(tx, allocation, kind, fresh_phases(kind, tx.now.timestamp()))
+    return first(tx, allocation, kind, fresh_phases(kind, tx.now.timestamp()), facet)
 
 
 _INSERT = f"""
@@ -31,12 +31,12 @@ _INSERT = f"""
 """
 
 
-def first(tx: Tx, allocation: Allocation, kind: Kind, phases: Phases) -> Operation:
+def first(tx: Tx, allocation: Allocation, kind: Kind, phases: Phases, facet: str = "") -> Operation:
     """The same where nothing can be open: on a facet that was cleared, of an allocation that was just made."""
     operation = Operation(
         id=tx.ids.new("op"),
         kind=kind.name,
-        facet=kind.facet,
+        facet=facet or kind.facet,
         org_id=allocation.org_id,
         project_id=allocation.project_id,
         allocation_id=allocation.id,

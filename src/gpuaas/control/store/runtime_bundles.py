@@ -24,8 +24,6 @@ _REWRITE = f"""
         requirements = %(requirements)s, manifest = %(manifest)s, created_by = %(created_by)s
     WHERE id = %(id)s AND state = 'draft' RETURNING {names(RuntimeBundle)}
 """
-# Of the platform, or of one of these projects.
-_VISIBLE = "(project_id IS NULL OR project_id = ANY(%(projects)s::text[]))"
 
 
 def insert(tx: Tx, **values: Any) -> RuntimeBundle:
@@ -69,17 +67,18 @@ def by_digest(tx: Tx, digest: str) -> list[RuntimeBundle]:
 
 def visible(
     tx: Tx,
-    project_ids: Sequence[str],
+    project_ids: Sequence[str] | None,
     states: Sequence[str],
     *,
     after: tuple[str, str] | None = None,
     limit: int = 10_000,
 ) -> list[RuntimeBundle]:
-    """What these projects can use, by slug and version."""
+    """The platform's, and those of these projects, or of all."""
     slug, id = after or ("", "")
-    statement = f"""{_SELECT} WHERE {_VISIBLE} AND state = ANY(%(states)s::text[])
+    mine = "" if project_ids is None else "AND (project_id IS NULL OR project_id = ANY(%(projects)s::text[]))"
+    statement = f"""{_SELECT} WHERE state = ANY(%(states)s::text[]) {mine}
         AND (slug, id) > (%(slug)s, %(id)s) ORDER BY slug, id LIMIT %(limit)s"""
-    values = {"projects": list(project_ids), "states": list(states), "slug": slug, "id": id, "limit": limit}
+    values = {"projects": project_ids, "states": list(states), "slug": slug, "id": id, "limit": limit}
     return [made(RuntimeBundle, row) for row in tx.run(statement, values)]
 
 

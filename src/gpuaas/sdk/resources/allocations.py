@@ -50,6 +50,7 @@ class Allocations:
         idle_seconds: int | None = None,
         preemptible: bool = False,
         reservation: str | None = None,
+        runtime: str | None = None,
         idempotency_key: str | None = None,
     ) -> Launched:
         """Accepted, not finished: `client.wait(launched.operations[0])` waits for the machine.
@@ -59,6 +60,7 @@ class Allocations:
         `max_duration_seconds` after it is up, or after `idle_seconds` of doing nothing, it is stopped, then released.
         `preemptible`: released after a warning when others do not fit without it.
         `reservation`: uses it; offer and count are what was booked, and the machine is stopped when its window ends.
+        `runtime`: a managed runtime, like `pytorch`, applied beside the launch: see `runtime_operations`.
         With an `idempotency_key` of your own the call can be repeated by another process too.
         """
         access = Access(keys=list(keys)) if keys else Access()
@@ -76,6 +78,7 @@ class Allocations:
             priority=priority,
             preemptible=preemptible,
             reservation=reservation,
+            runtime_bundle_slug=runtime,
         )
         return self._api.post(path("allocations"), body, Launched, idempotency_key)
 

@@ -13,6 +13,7 @@ from gpuaas.wire.api.oidc import *
 from gpuaas.wire.api.queue import *
 from gpuaas.wire.api.quotas import *
 from gpuaas.wire.api.reservations import *
+from gpuaas.wire.api.runtimes import *
 from gpuaas.wire.api.service_accounts import *
 from gpuaas.wire.api.usage import *
 from gpuaas.wire.api.users import *

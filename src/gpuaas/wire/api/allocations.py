@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from gpuaas.wire.api.base import END, IdleSeconds, In, Out, Ref, Seconds, Slug, Title
+from gpuaas.wire.api.base import END, IdleSeconds, In, Out, Ref, RuntimeName, Seconds, Slug, Title
 
 
 class GrantRequest(In, frozen=True):
@@ -47,7 +47,7 @@ class Launch(In, frozen=True):
     access: Access = field(default_factory=Access)
     storage: Annotated[list[StorageRequest], Meta(max_length=16)] = field(default_factory=list)
     runtime_bundle_id: Ref | None = None
-    runtime_bundle_slug: Ref | None = None
+    runtime_bundle_slug: RuntimeName | None = None  # applied beside the launch, which does not wait for it
     lease: LeaseRequest | None = None
     preemptible: bool = False  # gives way to others when they do not fit, after a warning
     reservation: Ref | None = None  # uses it; offer and count are what was booked
@@ -164,6 +164,7 @@ class Launched(Out, frozen=True):
     operations: list[OperationView]
     queued: bool
     reasons: list[ReasonView]
+    runtime_operations: list[OperationView] = field(default_factory=list)  # of the runtime that was chosen
 
 
 class Changed(Out, frozen=True):

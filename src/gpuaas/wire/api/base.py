@@ -45,6 +45,21 @@ Scope = Annotated[
 ProjectRole = Annotated[str, Meta(pattern=r"^(viewer|editor|admin)" + END, examples=["editor"])]
 
 
+RuntimeName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9.+:@_-]*" + END,
+        description="A bundle, or one version of it in any spelling.",
+        examples=["pytorch", "python:3.11+ml", "python@3.11.x"],
+    ),
+]
+RuntimeVersion = Annotated[
+    str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9][a-z0-9.+_-]*" + END, examples=["2.13.0-cpu"])
+]
+
+
 class In(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of everything that comes in."""
 

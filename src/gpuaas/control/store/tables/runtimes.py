@@ -66,6 +66,7 @@ allocation_runtimes = Table(
     at("applied_at", nullable=True),
     at("ended_at", nullable=True),
     Column("ended_by", Text),
+    Column("replaces", Text),  # the slug of a bundle that goes when this one is there
     one_of("state", lifecycle.ALLOCATION_RUNTIME.states),
     one_of("action", ("apply", "rollback", "repair")),
     one_of("observed", ("", "fetching", "ready", "failed")),

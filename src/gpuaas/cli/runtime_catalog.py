@@ -1,0 +1,150 @@
+"""`gpuaas runtime deploy|deprecate` and the catalog in `list` and `info`: what a server has for its machines."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuaas.cli import output
+from gpuaas.cli.command import Command
+from gpuaas.cli.installation import state_dir_option
+from gpuaas.cli.invalid import Invalid
+from gpuaas.cli.session import Session
+
+if TYPE_CHECKING:
+    from gpuaas.runtimes.recipe import Recipe
+    from gpuaas.runtimes.shelf import Shelf
+    from gpuaas.sdk.types import RuntimeBundleView
+
+OPERATORS = ("platform_admin", "platform_ops")
+
+
+def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ...]) -> "list[Recipe]":
+    """`--python-3.11-ml` is `python-3.11-ml`, `--python-all` the family. An unknown one fails before any work."""
+    from gpuaas.runtimes.library import Library
+
+    library = Library(directories)
+    wanted = [name.removeprefix("--") for name in names] + (["all"] if everything else [])
+    if not wanted:
+        raise Invalid("Which runtimes?", "Name them, or a family like --python-all, or --all.")
+    found: dict[str, Recipe] = {}
+    for name in wanted:
+        is_file = "/" in name or name.endswith((".yml", ".yaml"))
+        group = [library.add(Path(name))] if is_file else library.select(name)
+        if name == "all" or name.endswith("-all"):
+            group = [recipe for recipe in group if recipe.buildable]  # the others need a site's own indexes
+        found |= {recipe.id: recipe for recipe in group}
+    return list(found.values())
+
+
+@click.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@click.argument("names", nargs=-1, type=click.UNPROCESSED, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="Everything that public registries can give.")
+@click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
+@click.option("--for-project", metavar="PROJECT", help="Only for this project, by its id; else for everybody.")
+@click.option("--recipes", "directories", multiple=True, type=click.Path(path_type=Path, file_okay=False),
+              envvar="GPUAAS_RECIPES", metavar="DIRECTORY", help="Recipes of your own, besides ours.")  # fmt: skip
+@state_dir_option
+@click.pass_obj
+def deploy(
+    session: Session, names: tuple[str, ...], everything: bool, relock: bool, for_project: str | None,
+    directories: tuple[Path, ...], state_dir: Path,
+) -> None:  # fmt: skip
+    """Build runtimes here if need be, and publish them on the server (operators).
+
+    Names as for `build`; each also as a flag: --python-3.11-ml, --python-all, --all. Machines can have them at once;
+    nothing restarts.
+    """
+    from gpuaas.cli.runtime_progress import shown
+    from gpuaas.runtimes import settings, tools
+    from gpuaas.runtimes.build.builder import build as make
+    from gpuaas.runtimes.shelf import Shelf
+
+    recipes = chosen(names, everything, directories)
+    _may_publish(session)
+    shelf, found = Shelf(state_dir / "runtimes"), settings.load()
+    done = []
+    for recipe in recipes:
+        with shown(recipe.id, json=session.json) as report:
+            make(recipe, tools.architecture(), found, shelf, report, relock=relock)
+        bundle = publish(session, recipe.name, recipe.version, shelf, for_project)
+        done.append(bundle)
+        if not session.json:
+            output.echo(output.safe(f"{bundle.name} is {bundle.state}: {bundle.id}"))
+    if session.json:
+        output.json_page(done)
+
+
+def _may_publish(session: Session) -> None:
+    """Before a build that takes minutes, not after it."""
+    who = session.client().whoami()
+    if who.user.platform_role not in OPERATORS:
+        raise Invalid(
+            f"{who.user.email} is no operator of {session.server}.",
+            "Only operators publish; `gpuaas runtime build` builds without publishing.",
+        )
+
+
+def publish(
+    session: Session, bundle: str, version: str, shelf: "Shelf", project: str | None = None
+) -> "RuntimeBundleView":
+    """What is built here, on the server: its manifest, then the image as far as it is not there, then for all."""
+    from gpuaas.cli.runtime_progress import sending
+    from gpuaas.runtimes.verify import manifest_of
+
+    manifest, place = manifest_of(bundle, version, shelf)
+    said: dict[str, Any] = json.loads((place / "manifest.json").read_bytes())
+    runtimes = session.client().runtimes
+    described = runtimes.describe(said, project=project)
+    if described.state != "draft":
+        return described
+    image = shelf.image(manifest.layers[0].sha256)
+    with sending(f"send {described.name}", described.size_bytes, json=session.json) as sent:
+        runtimes.send_image(described, image, lambda here, size: sent(here))
+    return runtimes.publish(described.id)
+
+
+@click.command(cls=Command)
+@click.argument("name")
+@click.pass_obj
+def deprecate(session: Session, name: str) -> None:
+    """Deprecate a version in the catalog (operators). Machines that have it keep it; nobody gets it anew."""
+    bundle = session.client().runtimes.deprecate(name)
+    if session.json:
+        return output.json(bundle)
+    return output.echo(output.safe(f"{bundle.name} is {bundle.state}."))
+
+
+def list_catalog(session: Session) -> None:
+    found = list(session.client().runtimes.list())
+    if session.json:
+        return output.json_page(found)
+    columns = ("RUNTIME", "PRODUCT", "SUPPORT", "GPUS", "FOR", "SIZE", "ID")
+    return output.table(columns, [_row(each) for each in found], empty="The catalog is empty: `gpuaas runtime deploy`.")
+
+
+def _row(item: "RuntimeBundleView") -> tuple[str, ...]:
+    from gpuaas.runtimes.sizes import show_bytes
+
+    name = f"{item.name}{' (default)' if item.default else ''}"
+    scope = "everybody" if item.scope == "platform" else f"project {item.project_id}"
+    return (name, item.product, item.support, item.family, scope, show_bytes(item.size_bytes), item.id)
+
+
+def show_in_catalog(session: Session, name: str) -> None:
+    from gpuaas.runtimes.sizes import show_bytes
+
+    found = session.client().runtimes.show(name)
+    if session.json:
+        return output.json(found)
+    wants = found.requirements
+    versions = ", ".join(each.version for each in session.client().runtimes.versions(found.slug))
+    return output.fields([
+        ("runtime", found.name), ("product", found.product), ("description", found.description),
+        ("support", found.support), ("state", found.state), ("versions", versions), ("directory", found.root),
+        ("architecture", found.architecture), ("GPUs", wants.gpu_family), ("driver", wants.min_driver),
+        ("CUDA", wants.cuda), ("ROCm", wants.rocm),
+        ("memory", show_bytes(wants.min_memory_bytes) if wants.min_memory_bytes else ""),
+        ("image", found.digest), ("image size", show_bytes(found.size_bytes)), ("id", found.id),
+    ])  # fmt: skip

@@ -1,0 +1,99 @@
+"""Which version of the catalog is meant, and whether a machine can use it: before it is placed, and where it is."""
+
+from gpuaas.control.app import runtime_bundles as catalog
+from gpuaas.control.operations import fitness
+from gpuaas.control.operations import runtimes as changing
+from gpuaas.control.store import runtime_bundles, specs
+from gpuaas.control.store.transaction import Tx
+from gpuaas.kit.errors import Problem, conflict, invalid, not_found
+from gpuaas.model.allocation import Allocation
+from gpuaas.model.node import Offer
+from gpuaas.model.operation import Operation
+from gpuaas.model.runtime import RuntimeBundle
+
+
+def at_launch(tx: Tx, allocation: Allocation, bundle: RuntimeBundle) -> tuple[Allocation, Operation]:
+    """An operation of its own: the machine is active without it. It was chosen before the machine had its place."""
+    fits(tx, allocation, bundle)
+    return changing.start(tx, allocation, bundle, "apply")
+
+
+def for_launch(
+    tx: Tx, project_id: str, id: str | None, slug: str | None, offer: Offer
+) -> tuple[list[RuntimeBundle], dict[str, str]]:
+    """What was chosen, and the nodes that cannot use it. Refused where no node that has the offer's GPUs ever could."""
+    if id is None and slug is None:
+        return [], {}
+    bundle = chosen(tx, project_id, id, slug, None, None)
+    unfit = fitness.unfit(tx, [bundle], offer)
+    there = fitness.candidates(tx, offer)
+    if there and there <= set(unfit):
+        raise _incompatible(bundle, sorted({unfit[node] for node in there}))
+    return [bundle], unfit
+
+
+def chosen(
+    tx: Tx, project_id: str, id: str | None, slug: str | None, version: str | None, architecture: str | None
+) -> RuntimeBundle:
+    """By id, by name, or by both, if they mean the same. Nothing is ever taken instead."""
+    if id is None and slug is None:
+        raise invalid("Say which runtime.", "Give `runtime_bundle_id` or `runtime_bundle_slug`; see the catalog.")
+    known = runtime_bundles.visible(tx, [project_id], ("deprecated", "published"))
+    usable = [each for each in known if each.state == "published"]
+    by_name = None
+    if slug is not None:
+        spec = slug if version is None else f"{slug}:{version}"
+        retired = [each for each in known if each.state == "deprecated" and spec in (each.name, each.slug)]
+        if retired and not any(spec in (each.name, each.slug) for each in usable):
+            raise _deprecated(retired[0])
+        by_name = catalog.named(usable, spec, architecture) if id is None else None
+    if id is None:
+        assert by_name is not None
+        return by_name
+    by_id = next((each for each in known if each.id == id), None)
+    if by_id is None:
+        raise not_found("runtime bundle", id)
+    if by_id.state == "deprecated":
+        raise _deprecated(by_id)
+    if slug is not None and not _means(usable, slug, version, by_id):
+        raise invalid(
+            f"{id} is {by_id.name}, and not {slug}{':' + version if version else ''}.",
+            "Give one of the two, or both of the same runtime.",
+            code="runtime_mismatch",
+        )
+    return by_id
+
+
+def _means(usable: list[RuntimeBundle], slug: str, version: str | None, bundle: RuntimeBundle) -> bool:
+    if slug == bundle.slug:
+        return version in (None, bundle.version)
+    try:
+        named = catalog.named(usable, slug, bundle.architecture)
+    except Problem:
+        return False
+    return version is None and (named.slug, named.version) == (bundle.slug, bundle.version)
+
+
+def fits(tx: Tx, allocation: Allocation, bundle: RuntimeBundle) -> None:
+    """Refused, with every reason, where the machine is; one that waits is placed only where it fits."""
+    if allocation.node_id is None:
+        return
+    body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
+    assert body is not None
+    if why := fitness.why_not(tx, bundle, allocation.node_id, body):
+        raise _incompatible(bundle, why.split("; "))
+
+
+def _incompatible(bundle: RuntimeBundle, reasons: list[str]) -> Problem:
+    return Problem(
+        "runtime_incompatible",
+        409,
+        f"{bundle.name} cannot be used there: {'; '.join(reasons)}.",
+        "Choose another version, or another machine.",
+        extra={"reasons": reasons},
+    )
+
+
+def _deprecated(bundle: RuntimeBundle) -> Problem:
+    hint = f"See its other versions: GET /api/v1/runtime-bundles/{bundle.slug}/versions."
+    return conflict("runtime_deprecated", f"{bundle.name} is deprecated: nobody gets it anew.", hint)

@@ -1,0 +1,94 @@
+"""Which nodes can use a runtime, from what their agents report."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gpuaas.control.store import allocation_runtimes, nodes
+from gpuaas.control.store.transaction import Tx
+from gpuaas.model.node import Offer
+from gpuaas.model.runtime import RuntimeBundle
+from gpuaas.runtimes.compatibility import Machine, reasons
+from gpuaas.runtimes.recipe import Requirements
+
+TOO_OLD = "its agent cannot show runtimes: upgrade it"
+MIB = 2**20
+
+
+def unfit(tx: Tx, bundles: Sequence[RuntimeBundle], offer: Offer) -> dict[str, str]:
+    """By node: why a machine of this offer could not use them there. Empty where nothing is wanted."""
+    if not bundles:
+        return {}
+    found = {}
+    for node_id, able, inventory in nodes.for_runtimes(tx):
+        gpus = [gpu for gpu in inventory.get("gpus", []) if gpu["model"] == offer.gpu_model] if offer.gpu_count else []
+        if why := _why_not(bundles, able, _machine(inventory, gpus, offer.memory_mib)):
+            found[node_id] = why
+    return found
+
+
+def candidates(tx: Tx, offer: Offer) -> set[str]:
+    """The nodes that have what the offer is made of."""
+    return {
+        node_id
+        for node_id, _, inventory in nodes.for_runtimes(tx)
+        if not offer.gpu_count or any(gpu["model"] == offer.gpu_model for gpu in inventory.get("gpus", []))
+    }
+
+
+def wanted_by(tx: Tx, allocation_id: str) -> list[RuntimeBundle]:
+    return [bundle for row, bundle in allocation_runtimes.live(tx, allocation_id) if row.state == "applying"]
+
+
+def why_not(tx: Tx, bundle: RuntimeBundle, node_id: str, body: Mapping[str, Any]) -> str:
+    """Of a machine that has its place: with the GPUs and the memory that it was given. Empty: it fits."""
+    given = {gpu for slot in body["slots"] for gpu in slot["gpus"]}
+    for _, able, inventory in nodes.for_runtimes(tx, node_id):
+        gpus = [gpu for gpu in inventory.get("gpus", []) if gpu["uuid"] in given]
+        return _why_not([bundle], able, _machine(inventory, gpus, body["memory_mib"]))
+    return "its node has left"
+
+
+def architecture(tx: Tx, node_id: str) -> str | None:
+    for _, _, inventory in nodes.for_runtimes(tx, node_id):
+        return inventory.get("architecture") or None
+    return None
+
+
+def _why_not(bundles: Sequence[RuntimeBundle], able: bool, machine: Machine) -> str:
+    if not able:
+        return TOO_OLD
+    return "; ".join(reason for bundle in bundles for reason in _reasons(bundle, machine))
+
+
+def _reasons(bundle: RuntimeBundle, machine: Machine) -> list[str]:
+    """The image is made for one architecture, whatever else its recipe could be built for."""
+    wants = msgspec.convert(bundle.requirements, Requirements)
+    return reasons(msgspec.structs.replace(wants, architectures=(bundle.architecture,)), machine)
+
+
+def _machine(inventory: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], memory_mib: int) -> Machine:
+    """Of several GPUs what all of them can do."""
+    vendors = {gpu["vendor"].lower() for gpu in gpus}
+    vendor = vendors.pop() if len(vendors) == 1 else ""
+    toolkit = min((_version(gpu.get("toolkit", "")) for gpu in gpus), key=_numbers, default="")
+    return Machine(
+        architecture=inventory.get("architecture") or "unknown",
+        gpu_family=vendor,
+        driver=min((_version(gpu.get("driver", "")) for gpu in gpus), key=_numbers, default=""),
+        cuda=toolkit if vendor == "nvidia" else "",
+        rocm=toolkit if vendor == "amd" else "",
+        memory_bytes=memory_mib * MIB,
+    )
+
+
+def _version(said: str) -> str:
+    """12.4 of `CUDA 12.4`."""
+    found = re.search(r"[0-9]+(\.[0-9]+)*", said)
+    return found[0] if found else ""
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", version)]

@@ -1,0 +1,233 @@
+"""The catalog over HTTP: what operators publish, what everybody sees, what nodes fetch."""
+
+import hashlib
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from api.world import World
+from control import catalog
+from control.fleet import Agent
+from gpuaas.wire import node_request
+
+API = "/api/v1"
+
+
+@pytest.fixture
+def operator(world: World) -> dict[str, str]:
+    return world.people["platform_ops"].headers
+
+
+def signed(agent: Agent, digest: str, at: int | None = None, method: str = "GET") -> dict[str, str]:
+    at = int(time.time()) if at is None else at
+    proof = agent.sign(node_request.signed(method, node_request.image_path(digest), at))
+    return {node_request.NODE: agent.node_id, node_request.TIME: str(at), node_request.SIGNATURE: proof}
+
+
+def described(http: httpx.Client, operator: dict[str, str], *name: str, **more: Any) -> dict[str, Any]:
+    answer = http.post(f"{API}/runtime-bundles", json={"manifest": catalog.manifest(*name, **more)}, headers=operator)
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def published(http: httpx.Client, operator: dict[str, str], slug: str, version: str = "1.0", **more: Any) -> Any:
+    made = described(http, operator, slug, version, **more)
+    image = catalog.content(slug, version)
+    assert http.put(f"{API}/runtime-images/{made['digest']}", content=image, headers=operator).status_code == 200
+    answer = http.post(f"{API}/runtime-bundles/{made['id']}/publish", headers=operator)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_from_a_manifest_to_the_catalog(world: World, http: httpx.Client, operator: dict[str, str]) -> None:
+    slug = catalog.new_slug()
+    viewer = world.people["viewer"].headers
+    draft = described(http, operator, slug, gpu_family="nvidia", min_driver="550", support="preview")
+    assert (draft["state"], draft["received_bytes"], draft["scope"]) == ("draft", 0, "platform")
+    path = f"{API}/runtime-bundles/{draft['id']}"
+    assert http.get(path, headers=viewer).status_code == 404
+    early = http.post(f"{path}/publish", headers=operator)
+    assert (early.status_code, early.json()["code"]) == (409, "no_image")
+    image = catalog.content(slug, "1.0")
+    where = f"{API}/runtime-images/{draft['digest']}"
+    first = http.put(where, content=image[:30], headers={**operator, "Content-Range": "bytes 0-29/100"})
+    assert (first.json()["received_bytes"], first.json()["complete"]) == (30, False)
+    assert http.get(path, headers=operator).json()["received_bytes"] == 30
+    hole = http.put(where, content=image[50:], headers={**operator, "Content-Range": "bytes 50-99/100"})
+    assert (hole.status_code, hole.json()["code"], hole.json()["received"]) == (409, "hole", 30)
+    rest = http.put(where, content=image[30:], headers={**operator, "Content-Range": "bytes 30-99/100"})
+    assert rest.json()["complete"]
+    assert http.post(f"{path}/publish", headers=operator).json()["state"] == "published"
+    shown = http.get(path, headers=viewer).json()
+    assert (shown["slug"], shown["product"], shown["family"], shown["support"]) == (
+        slug, slug.title(), "nvidia", "preview",
+    )  # fmt: skip
+    assert shown["requirements"]["min_driver"] == "550"
+    assert shown["root"] == f"/opt/gpuaas/runtimes/{slug}/1.0"
+    assert shown["manifest"]["layers"][0]["sha256"] == hashlib.sha256(image).hexdigest()
+    listed = http.get(f"{API}/runtime-bundles?limit=500", headers=viewer).json()["items"]
+    assert [item["id"] for item in listed if item["slug"] == slug] == [draft["id"]]
+
+
+def test_bytes_that_are_not_the_image_are_refused(http: httpx.Client, operator: dict[str, str]) -> None:
+    made = described(http, operator, catalog.new_slug())
+    where = f"{API}/runtime-images/{made['digest']}"
+    answer = http.put(where, content=b"x" * 100, headers=operator)
+    assert (answer.status_code, answer.json()["code"]) == (422, "digest_mismatch")
+    for bad in ("bytes 0-99/101", "bytes 99-0/100", "0-99", "bytes 0-100/100", "bytes */100"):
+        answer = http.put(where, content=b"", headers={**operator, "Content-Range": bad})
+        assert answer.status_code == 422, bad
+    unknown = http.put(f"{API}/runtime-images/{'0' * 64}", content=b"x", headers=operator)
+    assert unknown.status_code == 404
+    assert http.post(f"{API}/runtime-bundles/{made['id']}/publish", headers=operator).status_code == 409
+
+
+def test_a_version_has_one_content(http: httpx.Client, operator: dict[str, str]) -> None:
+    slug = catalog.new_slug()
+    draft = described(http, operator, slug, image=b"another")
+    again = described(http, operator, slug)  # a draft is what was said of it last
+    assert (again["id"], again["digest"] != draft["digest"]) == (draft["id"], True)
+    published(http, operator, slug)
+    assert described(http, operator, slug)["state"] == "published"  # the same once more changes nothing
+    other = http.post(
+        f"{API}/runtime-bundles", json={"manifest": catalog.manifest(slug, image=b"other")}, headers=operator
+    )
+    assert (other.status_code, other.json()["code"]) == (409, "already_there")
+
+
+def test_names_are_resolved_and_never_replaced(world: World, http: httpx.Client, operator: dict[str, str]) -> None:
+    slug, viewer = catalog.new_slug(), world.people["viewer"].headers
+    for version in ("1.9", "1.10", "1.10+ml"):
+        published(http, operator, slug, version, default=version == "1.9")
+
+    def version(name: str) -> str:
+        answer = http.get(f"{API}/runtime-bundles/{name}", headers=viewer)
+        return str(answer.json().get("version", answer.json().get("code")))
+
+    assert version(slug) == "1.9"
+    assert version(f"{slug}@1.x") == "1.10"
+    assert version(f"{slug}-1.10-ml") == "1.10+ml"
+    unknown = http.get(f"{API}/runtime-bundles/{slug}@1.11", headers=viewer)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_runtime")
+    assert f"{slug}:1.10" in unknown.json()["nearest"]
+    listed = http.get(f"{API}/runtime-bundles/{slug}/versions", headers=viewer).json()["items"]
+    assert [item["version"] for item in listed] == ["1.9", "1.10", "1.10+ml"]
+
+
+def test_what_is_deprecated_is_shown_on_demand(world: World, http: httpx.Client, operator: dict[str, str]) -> None:
+    made, viewer = published(http, operator, catalog.new_slug()), world.people["viewer"].headers
+    answer = http.post(f"{API}/runtime-bundles/{made['id']}/deprecate", headers=operator)
+    assert (answer.json()["state"], answer.json()["allowed_actions"]) == ("deprecated", [])
+
+    def ids(query: str) -> set[str]:
+        return {item["id"] for item in http.get(f"{API}/runtime-bundles?{query}", headers=viewer).json()["items"]}
+
+    assert made["id"] not in ids("limit=500")
+    assert made["id"] in ids("limit=500&all=true")
+    again = http.post(f"{API}/runtime-bundles/{made['id']}/publish", headers=operator)
+    assert (again.status_code, again.json()["code"]) == (409, "not_in_this_state")
+
+
+def test_pages_show_everything_exactly_once(world: World, http: httpx.Client) -> None:
+    slug = catalog.new_slug()
+    made = {catalog.publish(world.store, slug, f"1.{number}").id for number in range(5)}
+    seen, cursor = [], ""
+    while True:
+        page = http.get(f"{API}/runtime-bundles?limit=2{cursor}", headers=world.people["viewer"].headers).json()
+        seen += [item["id"] for item in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert len(seen) == len(set(seen))
+    assert made <= set(seen)
+    for bad in ("AAAA", "x", "%00"):
+        answer = http.get(f"{API}/runtime-bundles?cursor={bad}", headers=world.people["viewer"].headers)
+        assert answer.status_code == 422
+
+
+def test_what_belongs_to_a_project_is_seen_by_its_members_only(
+    world: World, http: httpx.Client, operator: dict[str, str]
+) -> None:
+    slug = catalog.new_slug()
+    body = {"manifest": catalog.manifest(slug, support="custom"), "project": world.own.project.id}
+    made = http.post(f"{API}/runtime-bundles", json=body, headers=operator).json()
+    where = f"{API}/runtime-images/{made['digest']}"
+    http.put(where, content=catalog.content(slug, "1.0"), headers=operator)
+    http.post(f"{API}/runtime-bundles/{made['id']}/publish", headers=operator)
+    path = f"{API}/runtime-bundles/{made['id']}"
+    assert http.get(path, headers=world.people["viewer"].headers).json()["scope"] == "project"
+    for name in ("foreigner", "neighbour"):
+        assert http.get(path, headers=world.people[name].headers).status_code == 404
+    supported = {"manifest": catalog.manifest(slug), "project": world.own.project.id}
+    assert http.post(f"{API}/runtime-bundles", json=supported, headers=operator).status_code == 422
+    ours = published(http, operator, catalog.new_slug())
+    taken = {"manifest": catalog.manifest(ours["slug"], support="custom"), "project": world.own.project.id}
+    answer = http.post(f"{API}/runtime-bundles", json=taken, headers=operator)
+    assert (answer.status_code, answer.json()["code"]) == (409, "already_there")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bundle": "../../etc"},
+        {"version": "1.0\n"},
+        {"layers": []},
+        {"layers": [{"sha256": "x" * 64, "size": 1}]},
+        {"layers": [{"sha256": "0" * 64, "size": 0}]},
+        {"layers": [{"sha256": "0" * 64, "size": 2**62}]},
+        {"layers": [{"sha256": "0" * 64, "size": 10**30}]},
+        {"architecture": "riscv"},
+        {"built_with": "a\x00b"},
+        {"format": 2},
+        {"recipe": None},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_lies_is_refused(http: httpx.Client, operator: dict[str, str], change: dict[str, Any]) -> None:
+    said = {**catalog.manifest(catalog.new_slug()), **change}
+    answer = http.post(f"{API}/runtime-bundles", json={"manifest": said}, headers=operator)
+    assert answer.status_code == 422, answer.text
+
+
+def test_nodes_fetch_images_and_go_on_where_they_were_cut_off(
+    world: World, http: httpx.Client, operator: dict[str, str]
+) -> None:
+    made = published(http, operator, catalog.new_slug())
+    image, where = catalog.content(made["slug"], "1.0"), node_request.image_path(made["digest"])
+    whole = http.get(where, headers=signed(world.agent, made["digest"]))
+    assert (whole.status_code, whole.content, whole.headers["content-length"]) == (200, image, "100")
+    rest = http.get(where, headers={**signed(world.agent, made["digest"]), "Range": "bytes=60-"})
+    assert (rest.status_code, rest.content) == (206, image[60:])
+    assert rest.headers["content-range"] == "bytes 60-99/100"
+    part = http.get(where, headers={**signed(world.agent, made["digest"]), "Range": "bytes=10-19"})
+    assert (part.status_code, part.content) == (206, image[10:20])
+    beyond = http.get(where, headers={**signed(world.agent, made["digest"]), "Range": "bytes=100-"})
+    assert beyond.status_code == 416
+
+
+def test_only_nodes_fetch_and_only_now(world: World, http: httpx.Client, operator: dict[str, str]) -> None:
+    made = published(http, operator, catalog.new_slug())
+    other = published(http, operator, catalog.new_slug())
+    where, now = node_request.image_path(made["digest"]), int(time.time())
+    stranger = Agent(world.store, "stranger")
+    stranger.node_id = world.agent.node_id
+    refused = {
+        "nothing": {},
+        "an operator's token": operator,
+        "another image": signed(world.agent, other["digest"]),
+        "another method": signed(world.agent, made["digest"], method="PUT"),
+        "an old one": signed(world.agent, made["digest"], now - 301),
+        "one from tomorrow": signed(world.agent, made["digest"], now + 400),
+        "a stranger": signed(stranger, made["digest"]),
+        "a removed node": signed(world.removed, made["digest"]),
+        "no number": {**signed(world.agent, made["digest"]), node_request.TIME: "1e9"},
+        "another time": {**signed(world.agent, made["digest"]), node_request.TIME: str(now - 1)},
+    }
+    for what, headers in refused.items():
+        assert http.get(where, headers=headers).status_code == 401, what
+    draft = described(http, operator, catalog.new_slug())
+    answer = http.get(node_request.image_path(draft["digest"]), headers=signed(world.agent, draft["digest"]))
+    assert answer.status_code == 404
