@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,24 @@ def test_another_allocation_sees_only_its_own_and_both_share_the_image(world: Wo
         f"tool/1.0\ntool/current\n{said.splitlines()[4]}"
     )
     remove(host, OTHER_ID, other)
+
+
+def test_two_machines_that_get_it_at_once_share_one_mount(world: World, one: Image, two: Image) -> None:
+    host = world.node.host
+    bodies = {ID: world.body, OTHER_ID: replace(wanted(host, 1), memory_mib=256)}
+    for id, body in bodies.items():
+        make(host, id, body)
+    runtimes = [one.spec("tool", "1.0"), two.spec("tool", "2.0", current=False)]
+
+    def show(id: str) -> set[str]:
+        return {each.state for each in host.runtimes_ensure(id, replace(bodies[id], runtimes=runtimes))}
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(show, bodies)) == [{"ready"}, {"ready"}]
+    images = [each.target for each in mounts.mounts() if each.filesystem == "erofs"]
+    assert sorted(Path(each).name for each in images) == sorted([one.digest, two.digest])
+    for id, body in bodies.items():
+        remove(host, id, body)
 
 
 def test_an_image_that_is_not_here_changes_nothing_until_it_is(world: World, one: Image, work: Path) -> None:
