@@ -16,7 +16,7 @@ _TEMPORARY = ".writing-"
 
 
 class FileDisk:
-    """`sync=False` keeps what survives a killed process but not a power cut: for a fake machine's state only."""
+    """`sync=False` keeps what survives a killed process but not a power cut: for what is made anew after one."""
 
     def __init__(self, directory: Path, *, sync: bool = True) -> None:
         self._sync = sync

@@ -4,6 +4,7 @@ Each operation but `Place` is safe to repeat: what is mounted already is left al
 refused if not.
 """
 
+import errno
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -84,21 +85,14 @@ class Place(Operation, frozen=True):
     uid_base: int = 0
 
 
-class Link(Operation, frozen=True):
-    """A symbolic link. It is switched at once: whoever looks sees the one before or this one."""
-
-    path: str
-    text: str
-    owner: int = 0
-
-
 class Remove(Operation, frozen=True):
-    """A link, or an empty directory, or nothing."""
+    """An empty directory, or nothing. `if_empty`: one that is not stays, and that is no error."""
 
     path: str
+    if_empty: bool = False
 
 
-AnyOperation = Directory | Bind | FileSystem | Image | Overlay | Propagate | Unmount | Place | Link | Remove
+AnyOperation = Directory | Bind | FileSystem | Image | Overlay | Propagate | Unmount | Place | Remove
 
 # Discarded blocks become holes in the image. The inode tables of a sparse image read as zero already.
 _EXT4 = {"discard": None, "noinit_itable": None, "errors": "remount-ro"}
@@ -117,10 +111,8 @@ def perform(operation: AnyOperation, handle: int | None = None) -> None:
             mounts.unmount(Path(target), lazy=lazy)
         case Place():
             _place(operation, handle)
-        case Link():
-            _link(operation)
-        case Remove(path):
-            _remove(path)
+        case Remove():
+            _remove(operation)
         case _:
             present = mounts.at(operation.target)
             if present is None:
@@ -182,23 +174,13 @@ def _place(operation: Place, handle: int | None) -> None:
     mounts.attach(handle, Path(operation.target))
 
 
-def _link(operation: Link) -> None:
-    path = Path(operation.path)
-    aside = path.with_name(f".{path.name}")
-    with asking("make the link", path):
-        with suppress(FileNotFoundError):
-            aside.unlink()
-        aside.symlink_to(operation.text)
-        os.chown(aside, operation.owner, operation.owner, follow_symlinks=False)
-        os.rename(aside, path)
-
-
-def _remove(path: str) -> None:
-    with asking("remove", path), suppress(FileNotFoundError):
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.rmdir(path)
-        else:
-            os.unlink(path)
+def _remove(operation: Remove) -> None:
+    with asking("remove", operation.path), suppress(FileNotFoundError):
+        try:
+            os.rmdir(operation.path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or not operation.if_empty:
+                raise
 
 
 def _is(operation: Bind | FileSystem | Image | Overlay, present: Mount) -> bool:

@@ -35,7 +35,7 @@ _SAFE = re.compile(r"[A-Za-z0-9 /:.+_-]*")
 class Descriptors:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._files = FileDisk(paths.descriptors)
+        self._files = FileDisk(paths.descriptors, sync=False)  # after a power cut it is written anew, from the spec
 
     def write_env_file(self, id: str, current: Iterable[RuntimeSpec]) -> None:
         """The bounded action `runtime.write_env_file`: this one file of this one allocation, and nothing else."""
@@ -65,7 +65,11 @@ class Descriptors:
         return {name for name in names if is_id(name, name[:2])}
 
     def _show(self, id: str, data: bytes) -> Path:
-        directory = self._paths.make_live(id) / DIRECTORY
+        directory = self._paths.live(id) / DIRECTORY
+        with suppress(FileNotFoundError):
+            if (directory / _FILE).read_bytes() == data:
+                return directory
+        self._paths.make_live(id)
         with asking("write", f"the descriptor of {id}"):
             for each in (directory, directory / "runtime", directory / "runtime/allocations"):
                 each.mkdir(mode=0o755, exist_ok=True)

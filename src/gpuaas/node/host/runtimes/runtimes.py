@@ -55,6 +55,7 @@ class Runtimes:
     def close(self, id: str) -> None:
         """Nothing of it is mounted any more."""
         self._empty.discard(id)
+        self._views.close(id)
         self._descriptors.close(id)
 
     def ids(self) -> set[str]:

@@ -48,6 +48,14 @@ class Shared:
         self.ensure(digest)
         return mounts.clone(self._place / digest)
 
+    def device(self, digest: str) -> str | None:
+        """Of its mount, if it is mounted."""
+        try:
+            found, place = os.stat(self._place / digest).st_dev, os.stat(self._place).st_dev
+        except FileNotFoundError:
+            return None
+        return None if found == place else f"{os.major(found)}:{os.minor(found)}"
+
     def mounted(self) -> dict[str, Mount]:
         """By digest."""
         prefix = f"{self._place}/"

@@ -9,6 +9,7 @@ link names it, and loses its link before it goes, so `current` never dangles (I1
 """
 
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +24,6 @@ from gpuaas.node.host.mounts.operations import (
     AnyOperation,
     Directory,
     FileSystem,
-    Link,
     Place,
     Propagate,
     Remove,
@@ -37,6 +37,7 @@ from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 INSIDE = "/opt/gpuaas/runtimes"
 DIRECTORY = "runtimes"
 CURRENT = "current"
+_DEEPEST = 8  # builds of one version on top of each other
 NO_PLACE = (
     "The machine has no place for runtimes: an older agent started it, or /opt/gpuaas in it is not a real directory."
     " Restart it first."
@@ -45,10 +46,18 @@ NO_PLACE = (
 Key = tuple[str, str]  # bundle, version
 
 
+@dataclass(frozen=True)
+class Handle:
+    fd: int  # the view's directory
+    device: int  # of the view itself
+    namespace: int
+    group: str  # what is mounted here arrives where this group is the master
+
+
 @dataclass
 class Seen:
-    group: str  # what is mounted here arrives where this group is the master
-    devices: dict[Key, list[str]] = field(default_factory=dict)  # of what is mounted there, the visible one last
+    handle: Handle
+    devices: dict[Key, str] = field(default_factory=dict)  # of what is mounted there, and seen; empty: nothing is
     current: dict[str, str] = field(default_factory=dict)  # bundle: version
 
 
@@ -59,6 +68,8 @@ class Views:
         self._store = store
         self._shared = shared
         self.busy: set[str] = set()  # allocations that show what they should not: somebody runs it
+        self._handles: dict[str, Handle] = {}
+        self._opening = threading.Lock()
 
     def place(self, id: str) -> Path:
         return self._paths.live(id) / DIRECTORY
@@ -79,13 +90,13 @@ class Views:
     ) -> list[RuntimeReport]:
         """Shows exactly these, as far as their images are here. `first` is a process of its container, if it runs."""
         seen = self._seen(id)
-        if seen is None or (first is not None and not _arrives(first, seen.group)):
+        if seen is None or (first is not None and not _arrives(first, seen.handle.group)):
             return [_failed(spec, "no_place", NO_PLACE) for spec in wanted]
         reports = [self._show(id, uid_base, spec, seen) for spec in wanted]
         ready = {(each.bundle, each.version) for each in reports if each.state == "ready"}
-        current = self._switch(id, uid_base, wanted, ready, seen)
+        current = self._switch(uid_base, wanted, ready, seen)
         unwanted = set(seen.devices) - {(spec.bundle, spec.version) for spec in wanted}
-        hidden = [self._hide(id, key, len(seen.devices[key])) for key in unwanted]
+        hidden = [self._hide(id, key) for key in unwanted]
         (self.busy.discard if all(hidden) else self.busy.add)(id)
         marked = [(each, current.get(each.bundle) == each.version) for each in reports]
         return [RuntimeReport(r.bundle, r.version, r.state, now, r.percent, r.code, r.message) for r, now in marked]
@@ -95,9 +106,17 @@ class Views:
         self.busy.discard(id)
         seen = self._seen(id) if self._namespaces.pinned(id) else None
         if seen is not None:
-            self._namespaces.change(id, [Remove(f"{self.place(id)}/{each}/{CURRENT}") for each in seen.current])
-            for key, devices in seen.devices.items():
-                self._hide(id, key, len(devices), lazy=True)
+            for bundle in seen.current:
+                _unlink(seen.handle, bundle)
+            for key in seen.devices:
+                self._hide(id, key, lazy=True)
+
+    def close(self, id: str) -> None:
+        """Its view is not needed any more here."""
+        with self._opening:
+            handle = self._handles.pop(id, None)
+        if handle is not None:
+            os.close(handle.fd)
 
     def shown(self, id: str) -> set[Key]:
         seen = self._seen(id) if self._namespaces.pinned(id) else None
@@ -105,9 +124,8 @@ class Views:
 
     def _show(self, id: str, uid_base: int, spec: RuntimeSpec, seen: Seen) -> RuntimeReport:
         key, percent = (spec.bundle, spec.version), None
-        there = seen.devices.get(key, [])
-        image = self._shared.mounted().get(spec.digest)
-        if image is not None and there[-1:] == [image.device]:
+        image = self._shared.device(spec.digest)
+        if image is not None and seen.devices.get(key) == image:
             return RuntimeReport(*key, "ready")
         if not self._store.has(spec.digest):
             if arrived := self._store.arrived(spec.digest):
@@ -122,71 +140,78 @@ class Views:
             # On top of another build of this version: whoever runs from that one keeps it.
             changes: list[AnyOperation] = [Directory(str(each), owner=uid_base) for each in (bundle, version)]
             changes.append(Place(str(version), READ_ONLY, uid_base))
-            if spec.current:  # in the same visit: each one costs a fork
-                changes.append(Link(f"{bundle}/{CURRENT}", spec.version, uid_base))
             self._namespaces.change(id, changes, handle)
         except HostError as error:
             return _failed(spec, "mount_failed", f"It could not be shown to the machine: {error.cause}.")
         finally:
             os.close(handle)
-        seen.devices[key] = [*there, "new"]
-        if spec.current:
-            seen.current[spec.bundle] = spec.version
+        seen.devices[key] = "new"
         return RuntimeReport(*key, "ready")
 
-    def _switch(
-        self, id: str, uid_base: int, wanted: Iterable[RuntimeSpec], ready: set[Key], seen: Seen
-    ) -> dict[str, str]:
+    def _switch(self, uid_base: int, wanted: Iterable[RuntimeSpec], ready: set[Key], seen: Seen) -> dict[str, str]:
         """Moves every link that is not as it should be. What each bundle's link says in the end."""
         asked = {spec.bundle: spec.version for spec in wanted if spec.current}
         listed = {(spec.bundle, spec.version) for spec in wanted}
         current: dict[str, str] = {}
-        changes: list[AnyOperation] = []
         for bundle in sorted({*asked, *seen.current}):
-            before, link = seen.current.get(bundle), f"{self.place(id)}/{bundle}/{CURRENT}"
+            before = seen.current.get(bundle)
             if (bundle, asked.get(bundle, "")) in ready:
                 current[bundle] = asked[bundle]
                 if before != asked[bundle]:
-                    changes.append(Link(link, asked[bundle], uid_base))
+                    _link(seen.handle, bundle, asked[bundle], uid_base)
             elif bundle in asked and before is not None and {(bundle, before)} <= listed & set(seen.devices):
                 current[bundle] = before  # until the next one is ready, or for good if it failed
             elif before is not None:
-                changes.append(Remove(link))
-        if changes:
-            self._namespaces.change(id, changes)
+                _unlink(seen.handle, bundle)
         return current
 
-    def _hide(self, id: str, key: Key, times: int, *, lazy: bool = False) -> bool:
+    def _hide(self, id: str, key: Key, *, lazy: bool = False) -> bool:
         """A version that somebody runs stays until they have ended: they may still load parts of it."""
         target = self.place(id) / key[0] / key[1]
+        gone = [Unmount(str(target), lazy)] * _DEEPEST  # of nothing, it is no error
         try:
-            self._namespaces.change(id, [*times * [Unmount(str(target), lazy)], Remove(str(target))])
+            self._namespaces.change(id, [*gone, Remove(str(target)), Remove(str(target.parent), if_empty=True)])
         except HostError:
             return False
-        with suppress(HostError):  # it has other versions
-            self._namespaces.change(id, [Remove(str(target.parent))])
         return True
 
     def _seen(self, id: str) -> Seen | None:
-        """None: it has no view."""
-        place = self.place(id)
+        """None: it has no view. Read through a handle: entering its mount namespace takes a fork."""
+        handle = self._handle(id)
+        if handle is None:
+            return None
+        seen = Seen(handle)
+        with asking("look at", self.place(id)):
+            for bundle in _directories(handle.fd, "."):
+                for version in _directories(handle.fd, bundle):
+                    device = os.stat(f"{bundle}/{version}", dir_fd=handle.fd, follow_symlinks=False).st_dev
+                    seen.devices[bundle, version] = "" if device == handle.device else _name(device)
+                with suppress(FileNotFoundError):
+                    seen.current[bundle] = os.readlink(f"{bundle}/{CURRENT}", dir_fd=handle.fd)
+        return seen
+
+    def _handle(self, id: str) -> Handle | None:
+        """On its view, as it is in the mount namespace that is pinned now; kept as long as that one is."""
+        with asking("look at", self._paths.pin(id)):
+            namespace = os.stat(self._paths.pin(id)).st_ino
+        with self._opening:
+            known = self._handles.get(id)
+            if known is not None and known.namespace == namespace:
+                return known
+        self.close(id)
         table, live = self._namespaces.look(id, self._paths.live(id))
         try:
-            view = mounts.at(place, table)
+            view = mounts.at(self.place(id), table)
             group = next((each for each in view.propagation if each.startswith("shared:")), "") if view else ""
             if not group:
                 return None
-            seen = Seen(group)
-            with asking("look at", place):
-                for bundle in _directories(live, DIRECTORY):
-                    for version in _directories(live, f"{DIRECTORY}/{bundle}"):
-                        target = str(place / bundle / version)
-                        seen.devices[bundle, version] = [each.device for each in table if each.target == target]
-                    with suppress(FileNotFoundError):
-                        seen.current[bundle] = os.readlink(f"{DIRECTORY}/{bundle}/{CURRENT}", dir_fd=live)
-            return seen
+            with asking("open", self.place(id)):
+                fd = os.open(DIRECTORY, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=live)
         finally:
             os.close(live)
+        with self._opening:
+            self._handles[id] = Handle(fd, os.fstat(fd).st_dev, namespace, group)
+            return self._handles[id]
 
 
 def _directories(root: int, path: str) -> list[str]:
@@ -198,9 +223,30 @@ def _directories(root: int, path: str) -> list[str]:
         os.close(fd)
 
 
+def _link(handle: Handle, bundle: str, version: str, owner: int) -> None:
+    """Switched at once: whoever looks sees the one before or this one."""
+    with asking("switch", f"{bundle} to {version}"):
+        aside, link = f"{bundle}/.{CURRENT}", f"{bundle}/{CURRENT}"
+        with suppress(FileNotFoundError):
+            os.unlink(aside, dir_fd=handle.fd)
+        os.symlink(version, aside, dir_fd=handle.fd)
+        os.chown(aside, owner, owner, dir_fd=handle.fd, follow_symlinks=False)
+        os.rename(aside, link, src_dir_fd=handle.fd, dst_dir_fd=handle.fd)
+
+
+def _unlink(handle: Handle, bundle: str) -> None:
+    with asking("remove the link of", bundle), suppress(FileNotFoundError):
+        os.unlink(f"{bundle}/{CURRENT}", dir_fd=handle.fd)
+
+
+def _name(device: int) -> str:
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
 def _arrives(pid: int, group: str) -> bool:
     master = group.replace("shared:", "master:")
-    return any(master in each.propagation for each in mounts.mounts(pid))
+    with asking("read the mounts of", f"process {pid}"):
+        return f" {master} " in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace")
 
 
 def _failed(spec: RuntimeSpec, code: str, message: str) -> RuntimeReport:
