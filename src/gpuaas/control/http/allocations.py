@@ -79,12 +79,15 @@ async def list_allocations(
         cursor = pages.encode(items[-1][0].created_at, items[-1][0].id) if more else None
         return api.AllocationPage([views.allocation(*item) for item in items], cursor)
 
-    return await read_here(request, work)
+    return await read_here(request, work, surroundings.page_along(not include_released, after, limit + 1))
 
 
 @get("/allocations/{allocation:str}", opt={"action": "allocation.read"}, summary="One machine")
 async def show(request: Req, allocation: Name) -> Response[api.AllocationView]:
-    return await read_here(request, lambda tx, caller: views.allocation(*allocations.shown(tx, caller, allocation)))
+    def work(tx: Tx, caller: Caller) -> api.AllocationView:
+        return views.allocation(*allocations.shown(tx, caller, allocation))
+
+    return await read_here(request, work, surroundings.find_along(allocation))
 
 
 @post(

@@ -18,7 +18,7 @@ from gpuaas.control.app.sessions import authenticate
 from gpuaas.control.http.limits import Limiter
 from gpuaas.control.store.idempotency import Answer
 from gpuaas.control.store.readers import Readers
-from gpuaas.control.store.transaction import Store, Tx
+from gpuaas.control.store.transaction import Along, Store, Tx
 from gpuaas.kit.errors import Problem
 from gpuaas.model.identity import Caller
 
@@ -59,10 +59,13 @@ def read(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
     return answer(200, read_as(request, lambda tx, caller: msgspec.json.encode(work(tx, caller))))
 
 
-async def read_here(request: Req, work: Callable[[Tx, Caller], Any]) -> Response[Any]:
-    """The same on the event loop, for what is asked often and is quickly done (store/readers.py)."""
+async def read_here(request: Req, work: Callable[[Tx, Caller], Any], along: Along) -> Response[Any]:
+    """The same on the event loop, for what is asked often and is quickly done (store/readers.py).
+
+    `along`: what the work is going to ask, to be asked in one statement with who is asking.
+    """
     readers: Readers = request.app.state.readers
-    look = _as_caller(request, lambda tx, caller: msgspec.json.encode(work(tx, caller)))
+    look = _as_caller(request, lambda tx, caller: msgspec.json.encode(work(tx, caller)), along)
     return answer(200, await readers.look(look, correlation_id=correlation_of(request)))
 
 
@@ -71,8 +74,9 @@ def read_as(request: Req, work: Callable[[Tx, Caller], T]) -> T:
     return store_of(request).look(_as_caller(request, work), correlation_id=correlation_of(request))
 
 
-def _as_caller(request: Req, work: Callable[[Tx, Caller], T]) -> Callable[[Tx], T]:
+def _as_caller(request: Req, work: Callable[[Tx, Caller], T], along: Along | None = None) -> Callable[[Tx], T]:
     def run(tx: Tx) -> T:
+        tx.along = along
         found = work(tx, signed_in(tx, request))
         _checked(tx, request)
         return found

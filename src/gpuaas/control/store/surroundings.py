@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuaas.control.store.allocations import Asked, finding, having, paging
 from gpuaas.control.store.rows import made, names
-from gpuaas.control.store.transaction import Tx
+from gpuaas.control.store.transaction import Along, Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lease import Lease, LeasePolicy
 
@@ -22,21 +22,50 @@ class Surroundings:
 
 
 Shown = tuple[Allocation, Surroundings]
+After = tuple[datetime, str] | None
 
 
-def page(tx: Tx, project_ids: list[str], live: bool, after: tuple[datetime, str] | None, limit: int) -> list[Shown]:
+def page(tx: Tx, project_ids: list[str], live: bool, after: After, limit: int) -> list[Shown]:
     """As `allocations.page`."""
-    return _shown(tx, paging(project_ids, live, after, limit))
+    return _known(tx, page_along(live, after, limit), project_ids)
+
+
+def page_along(live: bool, after: After, limit: int) -> Along:
+    return _along(("page", live, after, limit), paging([], live, after, limit))
 
 
 def find(tx: Tx, name: str, project_ids: list[str]) -> list[Shown]:
     """As `allocations.find`."""
-    return _shown(tx, finding(name, project_ids))
+    return _known(tx, find_along(name), project_ids)
+
+
+def find_along(name: str) -> Along:
+    return _along(("find", name), finding(name, []))
+
+
+def _along(question: tuple[Any, ...], asked: Asked) -> Along:
+    statement, values = asked
+    return Along(question, _SHOWN.format(items=statement), values, _COLUMNS)
+
+
+def _known(tx: Tx, along: Along, project_ids: list[str]) -> list[Shown]:
+    """What came along with the caller, if it is about the same; else it is asked now."""
+    came = tx.came
+    if came is not None and came.question == along.question and came.project_ids == set(project_ids):
+        return sorted((_made(row) for row in came.rows), key=_newest, reverse=True)
+    rows = tx.run(along.statement, {**along.values, "projects": project_ids}).fetchall()
+    return [_made(row) for row in rows]
+
+
+def _newest(shown: Shown) -> tuple[datetime, str]:
+    return shown[0].created_at, shown[0].id
 
 
 def of(tx: Tx, items: Sequence[Allocation]) -> list[Shown]:
     """Of those that are known already, in their order."""
-    around = {item.id: found for item, found in _shown(tx, having([item.id for item in items]))}
+    statement, values = having([item.id for item in items])
+    rows = tx.run(_SHOWN.format(items=statement), values).fetchall()
+    around = {item.id: found for item, found in map(_made, rows)}
     return [(item, around[item.id]) for item in items]
 
 
@@ -59,11 +88,7 @@ _SHOWN = f"""
 _AROUND = len(names(Allocation).split(", "))
 _LEASE = _AROUND + 3
 _POLICY = _LEASE + len(names(Lease).split(", "))
-
-
-def _shown(tx: Tx, asked: Asked) -> list[Shown]:
-    items, values = asked
-    return [_made(row) for row in tx.run(_SHOWN.format(items=items), values).fetchall()]
+_COLUMNS = _POLICY + len(names(LeasePolicy).split(", "))
 
 
 def _made(row: tuple[Any, ...]) -> Shown:

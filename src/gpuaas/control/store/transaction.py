@@ -41,6 +41,7 @@ CHANNEL = "gpuaas"
 RETRIED = {"40001", "40P01"}  # serialization failure, deadlock: nothing happened, run it again
 ATTEMPTS = 5
 PREEMPTION_GRACE = timedelta(minutes=5)  # where the operators have not said otherwise
+SEEN = "%(projects)s"  # where a statement names the projects that its caller sees
 _NOTIFY = "SELECT pg_notify(%(channel)s, topic) FROM unnest(%(topics)s::text[]) AS topic"
 
 
@@ -51,6 +52,25 @@ class Later:
     statement: str
     values: Mapping[str, Any] | None
     check: Callable[[psycopg.Cursor[Any]], None] | None = None
+
+
+@dataclass(frozen=True)
+class Along:
+    """A question about all that its caller sees, to be asked together with who they are (store/tokens.py)."""
+
+    question: tuple[Any, ...]  # whoever asks the same later has the answer already
+    statement: str  # with SEEN where the projects are
+    values: Mapping[str, Any]
+    columns: int
+
+
+@dataclass(frozen=True)
+class Came:
+    """Its answer, which holds for exactly these projects."""
+
+    question: tuple[Any, ...]
+    project_ids: frozenset[str]
+    rows: list[tuple[Any, ...]]
 
 
 @dataclass
@@ -65,6 +85,8 @@ class Tx:
     preemption_grace: timedelta = PREEMPTION_GRACE  # how long a machine has that is told to give way
     reads: bool = False  # and nothing else: what was read once is still so
     remembered: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)  # where it reads only
+    along: Along | None = None  # where it reads only
+    came: Came | None = None
     break_glass: dict[str, str] = field(default_factory=dict)  # by org: what gives the actor rights there
     _measured: list[tuple[str, float, dict[str, str]]] = field(default_factory=list)
     _traced: list[tuple[str, str | None, float, float, dict[str, Any]]] = field(default_factory=list)

@@ -1,0 +1,103 @@
+"""What is asked together with who is asking: never more than they see, and only for the same question."""
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from control.cluster import Cluster
+from gpuaas.control.app import allocations as verbs
+from gpuaas.control.app import break_glass, sessions
+from gpuaas.control.app import identity as people
+from gpuaas.control.store import surroundings, tokens
+from gpuaas.control.store.transaction import Along, Tx
+from gpuaas.model.identity import Caller
+
+PAGE = surroundings.page_along(True, None, 10)
+
+
+class Counted:
+    """The statements of one look."""
+
+    def __init__(self, cluster: Cluster, secret: str, along: Along | None) -> None:
+        self._cluster, self._secret, self._along = cluster, secret, along
+        self.statements = 0
+
+    def __call__(self, verb: Callable[..., Any], *arguments: Any) -> Any:
+        def work(tx: Tx) -> Any:
+            send = tx._send
+
+            def counted(*asked: Any) -> list[psycopg.Cursor[Any]]:
+                self.statements += len(asked)
+                return send(*asked)
+
+            tx._send = counted  # type: ignore[method-assign]
+            tx.along = self._along
+            return verb(tx, sessions.authenticate(tx, self._secret), *arguments)
+
+        self.statements = 0
+        return self._cluster.store.look(work)
+
+
+def secret_of(cluster: Cluster, user_id: str) -> str:
+    def work(tx: Tx) -> str:
+        _, secret = tokens.insert_token(tx, user_id, "test", ("*",), tx.now.replace(year=2100))
+        tokens.caller(tx, secret)  # used in this minute already
+        return secret
+
+    return cluster.store.transact(work)
+
+
+def somebody(cluster: Cluster, name: str, *, platform_role: str | None = None) -> Caller:
+    user = cluster.store.transact(people.add_user, f"{name}@example.org", name, None, platform_role)
+    return Caller(user.id, user.email, user.name, platform_role, "tk-test", ("*",))
+
+
+def named(found: list[surroundings.Shown]) -> list[str]:
+    return [item.name for item, _ in found]
+
+
+@pytest.fixture
+def editor(cluster: Cluster) -> str:
+    bob = somebody(cluster, "bob")
+    cluster.store.transact(people.set_member, cluster.caller, "lab", bob.email, "editor")
+    return secret_of(cluster, bob.user_id)
+
+
+def test_one_statement_and_the_same_answer(cluster: Cluster, editor: str) -> None:
+    ids = [cluster.launch(name, wait=True) for name in ("a", "b", "c")]
+    apart, together = Counted(cluster, editor, None), Counted(cluster, editor, PAGE)
+    page = (verbs.list_shown, None, True, None, 10)
+    assert together(*page) == apart(*page)
+    assert (apart.statements, together.statements) == (2, 1)
+    assert named(together(*page)) == ["c", "b", "a"], "newest first"
+    for name in ("b", ids[1]):
+        found = Counted(cluster, editor, surroundings.find_along(name))
+        assert found(verbs.shown, name) == apart(verbs.shown, name)
+        assert found.statements == 1
+
+
+def test_another_question_is_asked_again(cluster: Cluster, editor: str) -> None:
+    for name in ("a", "b"):
+        cluster.launch(name, wait=True)
+    look = Counted(cluster, editor, surroundings.page_along(True, None, 1))
+    assert named(look(verbs.list_shown, None, True, None, 10)) == ["b", "a"]
+    assert look(verbs.shown, "a")[0].name == "a"
+    assert look.statements == 2
+
+
+def test_nobody_sees_what_is_not_theirs(cluster: Cluster) -> None:
+    cluster.launch("a", wait=True)
+    stranger = Counted(cluster, secret_of(cluster, somebody(cluster, "eve").user_id), PAGE)
+    assert stranger(verbs.list_shown, None, True, None, 10) == []
+    assert stranger.statements == 1
+
+
+def test_an_operator_who_has_broken_the_glass_sees_more_than_came_along(cluster: Cluster) -> None:
+    cluster.launch("a", wait=True)
+    ops = somebody(cluster, "ops", platform_role="platform_ops")
+    look = Counted(cluster, secret_of(cluster, ops.user_id), PAGE)
+    assert look(verbs.list_shown, None, True, None, 10) == []
+    cluster.store.transact(break_glass.open_, ops, "home", "INC-42: floods the network", 3600, actor=ops.user_id)
+    assert named(look(verbs.list_shown, None, True, None, 10)) == ["a"]
