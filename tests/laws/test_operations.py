@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from control import catalog
 from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.sweeps import leases
 from gpuaas.model.operation import ACCESS_UPDATE, KINDS, LAUNCH, NODE_STEPS, OF_MACHINES, RELEASE, RESTART, STOP, Kind
@@ -229,7 +230,7 @@ def test_a_release_that_fails_at_any_step_is_tried_until_it_ends(world: World, s
     settled(world)
 
 
-# Nobody asks for a stop. Changes of runtimes are in control/operations/test_runtimes.py.
+# Nobody asks for a stop. Changes of runtimes are below.
 @pytest.mark.parametrize("verb", [kind.name for kind in OF_MACHINES.values() if kind is not STOP])
 def test_a_server_that_dies_at_any_statement_has_done_nothing_or_everything(world: World, verb: str) -> None:
     """The client asks again with the same key, at the other server."""
@@ -300,9 +301,17 @@ def _dies_sweeping(world: World, statement: int) -> bool:
 def _dies_at(world: World, statement: int, verb: str, name: str) -> bool:
     """False when the transaction was over before that many statements."""
     client: Client = world.clients[0]
+    client.made += 1
+    keys = ("desk",) if verb == "access.update" else ()
+    return _dies_asking(world, statement, Request(f"k-{client.made}", verb, name, keys=keys))
+
+
+def _dies_asking(world: World, statement: int, request: Request) -> bool:
+    """The same for any request."""
+    client: Client = world.clients[0]
     world.tasks.switching = 1.0
-    ask(world, verb, name)
-    request = client.request
+    client.request = request
+    world.ask(client, world.servers[0])
     for _ in range(statement - 1):
         for task in world.tasks.runnable():
             world.tasks.resume(task)
@@ -347,3 +356,70 @@ def _doubled_talk(world: World, agent: Any) -> None:
     while connection.to_agent and agent.connection is connection:
         world.hear(agent, connection)
     world.tick(0.3)
+
+
+@pytest.fixture
+def tools(world: World) -> World:
+    """A catalog with two versions, whose images are everywhere."""
+    for version in ("1", "2"):
+        catalog.publish(world.servers[0].store, "tools", version)
+    for agent in world.agents:
+        agent.host.every_image = True
+    return world
+
+
+def ask_for(world: World, verb: str, name: str, *about: str) -> None:
+    client = world.clients[0]
+    client.made += 1
+    client.request = Request(f"k-{client.made}", verb, name, about=about)
+    world.ask(client, world.servers[0])
+
+
+def has(world: World, id: str) -> dict[str, str]:
+    """The runtimes that a machine has, as the store thinks."""
+    rows = "SELECT version, state FROM allocation_runtimes WHERE allocation_id = %s AND ended_at IS NULL"
+    return dict(world.monitor.execute(rows, [id]).fetchall())
+
+
+def current(world: World, id: str) -> str | None:
+    """As the machine sees it."""
+    return next(
+        (agent.host.state.links[id].get("tools") for agent in world.agents if id in agent.host.state.links), None
+    )
+
+
+def test_every_phase_of_every_change_of_a_runtime_ends_done(tools: World) -> None:
+    ask(tools, "launch", "m")
+    rounds(tools)
+    id = allocation(tools, "m")["id"]
+    for verb, about in (
+        ("runtime.apply", ("tools", "1")),
+        ("runtime.apply", ("tools", "2")),
+        ("runtime.remove", ("tools",)),
+    ):
+        ask_for(tools, verb, "m", *about)
+        rounds(tools)
+        kind = KINDS[verb]
+        assert operation(tools, id, kind) == ("succeeded", dict.fromkeys(kind.phases, "done"))
+        assert current(tools, id) == (about[1] if len(about) == 2 else None)
+    settled(tools)
+
+
+def test_a_server_that_dies_while_it_switches_a_runtime_has_done_nothing_or_everything(tools: World) -> None:
+    ask(tools, "launch", "m")
+    rounds(tools, 4)
+    id = allocation(tools, "m")["id"]
+    died, statement = True, 0
+    while died:
+        statement += 1
+        version = str(1 + statement % 2)
+        died = _dies_asking(tools, statement, Request(f"d-{statement}", "runtime.apply", "m", about=("tools", version)))
+        rounds(tools, 3)
+        assert operation(tools, id, KINDS["runtime.apply"])[0] == "succeeded"
+        assert has(tools, id)[version] == "applied"
+        assert current(tools, id) == version
+    many = "SELECT count(*) FROM allocation_runtimes WHERE allocation_id = %s"
+    assert tools.monitor.execute(many, [id]).fetchone() == (statement,), "each wish is there once"
+    assert statement > 10, "the verb has fewer statements than it must have"
+    settled(tools)
+    tools.verify_audit()

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 
-from gpuaas.control.app import allocations, keys, leases, machine_access, reservations, sessions
+from gpuaas.control.app import allocations, keys, leases, machine_access, reservations, runtimes, sessions
 from gpuaas.control.app.idempotency import once, request_hash
 from gpuaas.control.store import identity, stores
 from gpuaas.control.store.idempotency import Answer
@@ -326,6 +326,12 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: st
             keys.remove_key(tx, caller, request.name)
         elif request.verb == "extend":
             allocation, _ = leases.extend(tx, caller, request.name, request.seconds)
+            made = {allocation.id: allocation.name}
+        elif request.verb == "runtime.apply":
+            allocation, _ = runtimes.apply(tx, caller, request.name, None, *request.about, None)
+            made = {allocation.id: allocation.name}
+        elif request.verb == "runtime.remove":
+            allocation, _ = runtimes.remove(tx, caller, request.name, *request.about)
             made = {allocation.id: allocation.name}
         elif request.verb == "access.update":
             allocation, _ = machine_access.set_keys(tx, caller, request.name, request.keys)

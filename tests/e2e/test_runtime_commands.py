@@ -1,0 +1,88 @@
+"""Runtimes by the command line: real processes of server and agent, the image over HTTP; only the host is modelled."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control import catalog
+from e2e.test_spine import Spine, eventually, spine  # noqa: F401 a fixture
+from gpuaas import Client
+from gpuaas.sdk.retry import Retry
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # many processes, on a machine that does other things too
+MORE = 3 * 2**20 + 17  # several parts on its way to the node
+
+
+@pytest.fixture
+def client(spine: Spine) -> Iterator[Client]:  # noqa: F811
+    with Client(spine.url, spine.made.token, timeout_seconds=30.0, retry=Retry(attempts=3)) as made:
+        yield made
+
+
+def publish(client: Client, directory: Path, version: str, length: int = 100) -> str:
+    image = directory / f"image-{version}"
+    image.write_bytes(catalog.content("tools", version, length))
+    bundle = client.runtimes.describe(catalog.manifest("tools", version, image.read_bytes()))
+    client.runtimes.send_image(bundle, image)
+    return client.runtimes.publish(bundle.id).digest
+
+
+def on(spine: Spine, name: str) -> dict[str, Any]:  # noqa: F811
+    """The one runtime that it has."""
+    (item,) = spine.json("runtime", "list", "--on", name)["items"]
+    return dict(item)
+
+
+def test_applied_upgraded_rolled_back_and_removed(spine: Spine, client: Client, tmp_path: Path) -> None:  # noqa: F811
+    publish(client, tmp_path, "1", MORE)
+    publish(client, tmp_path, "2")
+    launched = spine.json("launch", "train-1", "--offer", "h100-1", "--runtime", "tools:1")
+    (applying,) = launched["runtime_operations"]
+    assert "succeeded" in spine("op", "follow", applying["id"])
+    assert on(spine, "train-1")["current_version"] == "1"
+    starts = spine.json("show", "train-1")["active_at"]
+
+    spine("runtime", "use", "train-1", "tools", "--version", "2")
+    assert (on(spine, "train-1")["current_version"], on(spine, "train-1")["previous_version"]) == ("2", "1")
+    spine("runtime", "rollback", "train-1", "tools")
+    spine("runtime", "repair", "train-1", "tools")
+    item = on(spine, "train-1")
+    assert (item["current_version"], item["versions"][0]["observed"]) == ("1", "ready")
+
+    spine("restart", "train-1", "--yes")
+    assert on(spine, "train-1")["current_version"] == "1"
+    spine("runtime", "remove", "train-1", "tools")
+    assert spine.json("runtime", "list", "--on", "train-1")["items"] == []
+    history = spine.json("runtime", "history", "train-1")["items"]
+    assert [(each["action"], each["version"]) for each in history] == [
+        ("repair", "1"),
+        ("rollback", "1"),
+        ("apply", "2"),
+        ("apply", "1"),
+    ]
+    assert spine.json("show", "train-1")["active_at"] == starts, "it ran all the time"
+    assert spine("runtime", "apply", "train-1", "tool", code=4) == ""
+    assert spine.json("admin", "audit", "verify")["intact"] is True
+
+
+def test_an_image_that_is_damaged_on_the_server_reaches_no_machine(
+    spine: Spine,  # noqa: F811
+    client: Client,
+    tmp_path: Path,
+) -> None:
+    """What arrives is compared with its digest; the machine runs on without, and the version before stays."""
+    publish(client, tmp_path, "1")
+    bad = publish(client, tmp_path, "2", MORE)
+    spine("launch", "train-1", "--offer", "h100-1")
+    spine("runtime", "apply", "train-1", "tools:1")
+    image = spine.home / "runtime-images" / f"{bad}.erofs"
+    data = bytearray(image.read_bytes())
+    data[len(data) // 2] ^= 1
+    image.write_bytes(bytes(data))
+    started = spine.json("runtime", "apply", "train-1", "tools:2", "--detach")["operation"]["id"]
+    eventually(lambda: spine.json("op", "show", started)["state"] == "failed")
+    item = on(spine, "train-1")
+    assert (item["desired_version"], item["current_version"]) == ("1", "1")
+    assert spine.json("show", "train-1")["state"] == "active"
