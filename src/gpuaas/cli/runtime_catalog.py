@@ -97,12 +97,11 @@ def publish(
     said: dict[str, Any] = json.loads((place / "manifest.json").read_bytes())
     runtimes = session.client().runtimes
     described = runtimes.describe(said, project=project)
-    if described.state != "draft":
-        return described
-    image = shelf.image(manifest.layers[0].sha256)
-    with sending(f"send {described.name}", described.size_bytes, json=session.json) as sent:
-        runtimes.send_image(described, image, lambda here, size: sent(here))
-    return runtimes.publish(described.id)
+    if described.received_bytes < described.size_bytes:  # also of what is published, where the server has lost it
+        image = shelf.image(manifest.layers[0].sha256)
+        with sending(f"send {described.name}", described.size_bytes, json=session.json) as sent:
+            runtimes.send_image(described, image, lambda here, size: sent(here))
+    return runtimes.publish(described.id) if described.state == "draft" else described
 
 
 @click.command(cls=Command)

@@ -82,7 +82,7 @@ def deprecate(request: Req, bundle: Name) -> Response[api.RuntimeBundleView]:
 
 
 def view(request: Req, item: RuntimeBundle, manifest: dict[str, Any] | None = None) -> api.RuntimeBundleView:
-    here = images_of(request).received(item.digest, item.size) if item.state == "draft" else item.size
+    here = images_of(request).received(item.digest, item.size)  # also of what is published: a disk can be lost
     return api.RuntimeBundleView(
         item.id,
         item.slug,
