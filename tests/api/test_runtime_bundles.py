@@ -7,9 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from api.server import IMAGES
 from api.world import World
 from control import catalog
 from control.fleet import Agent
+from gpuaas.control.store import runtime_bundles
 from gpuaas.wire import node_request
 
 API = "/api/v1"
@@ -231,3 +233,17 @@ def test_only_nodes_fetch_and_only_now(world: World, http: httpx.Client, operato
     draft = described(http, operator, catalog.new_slug())
     answer = http.get(node_request.image_path(draft["digest"]), headers=signed(world.agent, draft["digest"]))
     assert answer.status_code == 404
+
+
+def test_the_doctor_misses_images(world: World, http: httpx.Client, operator: dict[str, str]) -> None:
+    there, lost = published(http, operator, catalog.new_slug()), catalog.publish(world.store, "lost", "1")
+    found = {item["name"]: item for item in http.get(f"{API}/platform/doctor", headers=operator).json()["findings"]}
+    assert found["runtimes"]["level"] == "failure"
+    assert there["name"] not in found["runtimes"]["problem"]
+    for bundle in world.store.transact(runtime_bundles.visible, None, ("published",)):
+        (IMAGES / f"{bundle.digest}.erofs").touch()
+    found = {item["name"]: item for item in http.get(f"{API}/platform/doctor", headers=operator).json()["findings"]}
+    assert found["runtimes"]["level"] == "ok"
+    (IMAGES / f"{lost.digest}.erofs").unlink()
+    found = {item["name"]: item for item in http.get(f"{API}/platform/doctor", headers=operator).json()["findings"]}
+    assert found["runtimes"]["problem"] == "This server does not have: lost:1."

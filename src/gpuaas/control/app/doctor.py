@@ -1,11 +1,11 @@
 """`gpuaas admin doctor`: is this installation well, and if not, what to do. Looks only, changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpuaas.control.app import access
-from gpuaas.control.store import deliveries, fleet, installation, migrate, webhooks
+from gpuaas.control.store import deliveries, fleet, installation, migrate, runtime_bundles, webhooks
 from gpuaas.control.store.installation import Database
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.clock import Clock
@@ -33,6 +33,7 @@ class Process:
     disk_percent: float
     pool_size: int
     pool_used: int
+    has_image: Callable[[str], bool] = lambda digest: True  # of a runtime, by digest
 
 
 def examine(tx: Tx, caller: Caller, process: Process, clock: Clock, agrees: bool = True) -> list[Finding]:
@@ -49,7 +50,19 @@ def examine(tx: Tx, caller: Caller, process: Process, clock: Clock, agrees: bool
         _disk(process),
         *_nodes(tx),
         *_backlog(tx),
+        _images(tx, process),
     ]
+
+
+def _images(tx: Tx, process: Process) -> Finding:
+    """A node that does not have one yet would wait for it for ever."""
+    published = runtime_bundles.visible(tx, None, ("published",))
+    missing = [bundle.name for bundle in published if not process.has_image(bundle.digest)]
+    if not missing:
+        return good("runtimes", f"{len(published)} published")
+    listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+    remedy = "Share --runtime-images between all servers, or send them again: `gpuaas runtime deploy`."
+    return fail("runtimes", f"{len(missing)} without an image", f"This server does not have: {listed}.", remedy)
 
 
 def _database(tx: Tx, found: Database) -> Iterator[Finding]:

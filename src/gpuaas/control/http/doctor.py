@@ -47,6 +47,7 @@ def _process(request: Req, store: Store) -> doctor.Process:
         disk_percent=100 * disk.used / (disk.used + disk.free),
         pool_size=connections["most"],
         pool_used=connections["in_use"] + 1,  # the one that will look
+        has_image=state.images.complete,
     )
 
 
