@@ -132,9 +132,9 @@ class Bench:
         time.sleep(IDLE_SECONDS)
         used = (cpu_seconds(self.running.agent) - before) / (time.monotonic() - began)
         agent = self.running.agent
-        forks = forks_of_helper(self.running.state)
-        helper = [pss_mb(pid) for pid in forks if parent(pid) == agent]
-        supervisors = [pss_mb(pid) for pid in forks if parent(pid) != agent]
+        helper = [pss_mb(pid) for pid in processes("mounts.enter", str(self.running.state)) if parent(pid) == agent]
+        ids = [each.id for each in self.clients[0].allocations.list()]
+        supervisors = [pss_mb(pid) for id in ids for pid in processes("gpuaas-supervisor", id)]
         shown = " | ".join(f"{statistics.median(some):.1f}" if some else "-" for some in (helper, supervisors))
         return f"{used * 100:.2f} | {rss_mb(agent):.0f} | {pss_mb(agent):.0f} | {shown}"
 
@@ -226,13 +226,13 @@ def pss_mb(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / 1e6
 
 
-def forks_of_helper(state: Path) -> list[int]:
-    """The agent's mount helper and the supervisors, which are forks of it and have its command line."""
+def processes(*words: str) -> list[int]:
+    """With all of these in their command line."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone meanwhile
             command = (process / "cmdline").read_text()
-            if "mounts.enter" in command and str(state) in command:
+            if all(word in command for word in words):
                 found.append(int(process.name))
     return found
 
