@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from gpuaas.cli import output
 from gpuaas.cli.config import Account
 from gpuaas.cli.installation import NODE, ORG, PROJECT, Installation, Settings
+from gpuaas.cli.server import server
 from gpuaas.cli.session import Session
 from gpuaas.kit.errors import Problem
 
@@ -56,7 +57,7 @@ class Start:
             raise Problem("port_taken", 409, f"Something else listens on port {self.settings.port}.",
                           "Choose another one: `gpuaas up --port 7071`.")  # fmt: skip
         self._say("starting the server")
-        place.server.start(arguments, _environment(GPUAAS_DATABASE_URL=database_url), database_url)
+        place.server.start(arguments, _environment(**_server_settings()), database_url)
 
     def _set_up(self) -> str:
         """The first administrator, project and offers. Returns a token."""
@@ -170,6 +171,12 @@ def _environment(**extra: str) -> dict[str, str]:
     """Ours without what would steer or tempt the child, and with what it needs."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GPUAAS_")}
     return {**kept, **{name: value for name, value in extra.items() if value}}
+
+
+def _server_settings() -> dict[str, str]:
+    """What `gpuaas server` takes from the environment is meant for the one that we start, too."""
+    names = [option.envvar for option in server.params if isinstance(option.envvar, str)]
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _taken(port: int) -> bool:
