@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         "a slot that is being scrubbed looks free",
         CONTROL + "store/slots.py",
-        "LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'",
-        "LEFT JOIN claims c ON c.slot_id = s.id AND c.state = 'held'",
+        "    claim=capacity.CLAIM,",
+        "    claim=capacity.CLAIM.replace(\"<> 'freed'\", \"= 'held'\"),",
         6,
     ),
     Mutant(
@@ -103,14 +103,14 @@ MUTANTS = (
         CONTROL + "operations/reachability.py",
         'allocations.move(tx, allocation, "lost", at=node.last_seen_at)',
         'allocations.move(tx, allocation, "lost", at=tx.now)',
-        35,
+        43,
     ),
     Mutant(
         "a machine that is back is charged for its absence",
         CONTROL + "store/usage.py",
         "greatest(%(now)s, (SELECT u.ended_at",
         "least(%(now)s, (SELECT u.ended_at",
-        10,
+        51,
     ),
     Mutant(
         "usage is rounded to seconds",
@@ -138,14 +138,14 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "    _tell(tx, moved, allocation.state, at)\n",
         "    _tell(tx, moved, allocation.state)\n",
-        35,
+        43,
     ),
     Mutant(
         "a machine comes back as active whatever it was",
         CONTROL + "store/allocations.py",
         "becomes = allocation.previous_state",
         'becomes = "active"',
-        3,
+        0,
     ),
     Mutant(
         "what a restored store does not know is deleted",
@@ -168,7 +168,7 @@ MUTANTS = (
         CONTROL + "store/nodes.py",
         "epoch=t.nodes.c.epoch + 1",
         "epoch=t.nodes.c.epoch + 0",
-        12,
+        29,
     ),
     Mutant(
         "a pushed batch claims more than it has",
@@ -201,8 +201,8 @@ MUTANTS = (
     Mutant(
         "newer intent does not supersede",
         CONTROL + "store/operations.py",
-        "if kind.absorbs or current.facet == kind.facet:",
-        "if kind.absorbs and current.facet != kind.facet:",
+        "if kind.absorbs or current.facet == (facet or kind.facet):",
+        "if kind.absorbs and current.facet != (facet or kind.facet):",
         0,
     ),
     Mutant(
@@ -210,7 +210,7 @@ MUTANTS = (
         CONTROL + "store/allocations.py",
         "AND taken.seat = near.seat AND reaped_at IS NULL",
         "AND taken.seat = near.seat AND state <> 'releasing'",
-        2,
+        5,
     ),
     Mutant(
         "queued machines are forgotten",
@@ -238,7 +238,7 @@ MUTANTS = (
         CONTROL + "operations/access.py",
         "        _forget(tx, allocation, lost)\n",
         "",
-        10,
+        5,
     ),
     Mutant(
         "who was on a machine that ended is there for ever",
@@ -280,7 +280,7 @@ MUTANTS = (
         "gpuaas/kit/clock.py",
         "return self._told + timedelta(seconds=self._source.boottime() - self._at)",
         "return self._source.now()",
-        19,
+        3,
     ),
     Mutant(
         "anybody gives way",
@@ -315,7 +315,7 @@ MUTANTS = (
         CONTROL + "placement/filters.py",
         "in_use, slot_drained, reserved)",
         "in_use, slot_drained)",
-        12,
+        28,
     ),
     Mutant(
         "a reserved slot is counted as free",
@@ -371,7 +371,7 @@ MUTANTS = (
         NODE + "steps/interrupt.py",
         "return machine.restarts < body.restarts or other_config",
         "return machine.restarts <= body.restarts or other_config",
-        1,
+        5,
     ),
     Mutant(
         "a new store is followed from the old revision",
@@ -385,7 +385,7 @@ MUTANTS = (
         NODE + "runner.py",
         "        if machine is not None and machine.running:\n            return\n        # First",
         "        if machine is not None:\n            return\n        # First",
-        0,
+        7,
     ),
 )
 

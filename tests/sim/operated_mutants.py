@@ -8,7 +8,7 @@ OPERATED = (
         CONTROL + "placement/filters.py",
         "    being_drained,\n",
         "",
-        10,
+        1,
     ),
     Mutant(
         "a quarantined slot is given out",
@@ -20,8 +20,8 @@ OPERATED = (
     Mutant(
         "a drain does not wait for its deadline",
         CONTROL + "store/drains.py",
-        "FROM drains WHERE deadline <= %(now)s",
-        "FROM drains WHERE deadline - interval '1 minute' <= %(now)s",
+        '_DUE = "deadline <= %(now)s"',
+        "_DUE = \"deadline - interval '1 minute' <= %(now)s\"",
         1,
     ),
     Mutant(
@@ -57,7 +57,7 @@ OPERATED = (
         CONTROL + "store/quotas.py",
         "    FOR NO KEY UPDATE\n",
         "",
-        10,
+        41,
     ),
     Mutant(
         "the quota of an organisation is not looked at",
@@ -93,5 +93,12 @@ OPERATED = (
         "    elif first:\n        _hold(",
         "    elif not first:\n        _hold(",
         1,
+    ),
+    Mutant(
+        "a drain that was lifted meanwhile still releases",
+        CONTROL + "operations/drain.py",
+        "    if not drains.still_over(tx, drain):\n        return False\n",
+        "",
+        7,
     ),
 )

@@ -10,6 +10,8 @@ from control.cluster import Cluster
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import slots
 from gpuaas.control.app.allocations import plan
+from gpuaas.control.operations import drain
+from gpuaas.control.store import drains as stored_drains
 from gpuaas.control.store import identity
 from gpuaas.control.store.transaction import Tx
 from gpuaas.control.sweeps import drains
@@ -68,6 +70,20 @@ def test_at_the_deadline_what_is_there_is_released(cluster: Cluster) -> None:
     agent.settle()
     assert cluster.allocation(id).state == "released"
     assert [said["reason"] for said in events(cluster, "drain.released")] == ["new fans"]
+
+
+def test_nobody_is_released_for_a_drain_that_was_lifted_meanwhile(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=2)
+    id = cluster.launch("here")
+    agent.settle()
+    ask(cluster, slots.drain, None, "new fans", 3600)
+    cluster.store.clock = Later(hours=2)
+    (due,) = cluster.store.transact(stored_drains.over)
+    ask(cluster, slots.drain, None, "new fans, later", 3600)
+    assert not cluster.store.transact(drain.enforce, id, due), "it has a later deadline"
+    ask(cluster, slots.undrain, None)
+    assert not cluster.store.transact(drain.enforce, id, due), "it was lifted"
+    assert cluster.allocation(id).state == "active"
 
 
 def test_a_drained_slot_leaves_its_neighbours_alone(cluster: Cluster) -> None:

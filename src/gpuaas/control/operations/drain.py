@@ -33,6 +33,8 @@ def enforce(tx: Tx, allocation_id: str, drain: Drain) -> bool:
     allocation = allocations.by_id(tx, allocation_id, lock=True)
     if allocation is None or allocation.state not in MUST_GO or allocation.reaped_at is not None:
         return False
+    if not drains.still_over(tx, drain):
+        return False
     operation = release.start(tx, allocation)
     about = {"org_id": allocation.org_id, "project_id": allocation.project_id, "kind": "allocation"}
     said = {"name": allocation.name, "reason": drain.reason}

@@ -25,7 +25,9 @@ _SET = f"""
     ON CONFLICT (target_id) DO UPDATE SET reason = excluded.reason, deadline = excluded.deadline
 """
 _ON = f"SELECT {names(Drain)} FROM drains WHERE node_id = %(node_id)s ORDER BY target_id"
-_OVER = f"SELECT {names(Drain)} FROM drains WHERE deadline <= %(now)s ORDER BY target_id"
+_DUE = "deadline <= %(now)s"
+_OVER = f"SELECT {names(Drain)} FROM drains WHERE {_DUE} ORDER BY target_id"
+_STILL_OVER = f"SELECT FROM drains WHERE target_id = %(id)s AND {_DUE}"
 # Of a slot: whoever holds it. Of a node: whoever is there.
 _HELD = """
     SELECT a.id FROM allocations a
@@ -57,6 +59,12 @@ def on_node(tx: Tx, node_id: str) -> list[Drain]:
 def over(tx: Tx) -> list[Drain]:
     """Those whose deadline has passed."""
     return [made(Drain, row) for row in tx.run(_OVER, {"now": tx.now})]
+
+
+def still_over(tx: Tx, drain: Drain) -> bool:
+    """Whether it is so now, and until this is committed: somebody may have lifted it, or set a later deadline."""
+    capacity.lock(tx, [drain.node_id])
+    return tx.run(_STILL_OVER, {"id": drain.target_id, "now": tx.now}).fetchone() is not None
 
 
 def allocation_ids(tx: Tx, drain: Drain) -> list[str]:
