@@ -1,42 +1,23 @@
 """Samples from the real agent to the command line: the agent and the server of the product, in threads of this one."""
 
-import asyncio
 import io
 import os
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from api.server import serve
 from api.world import key_line
+from e2e.running import PATIENCE_SECONDS, agent, eventually
 from gpuaas import Client
 from gpuaas.cli.main import run as gpuaas
 from gpuaas.control.bootstrap import bootstrap
 from gpuaas.node.config import AgentConfig
-from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
-from gpuaas.node.main import run
 
-PATIENCE_SECONDS = 30.0
 XID = "XID 79: the GPU has fallen off the bus"
-
-
-@contextmanager
-def agent(config: AgentConfig, host: FakeHost) -> Iterator[None]:
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    working = run(config, host, FileDisk(config.state_dir), stop)
-    thread = threading.Thread(target=loop.run_until_complete, args=(working,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
-        loop.close()
 
 
 @pytest.fixture
@@ -57,13 +38,6 @@ def client(tmp_path: Path, database_url: str, host: FakeHost, monkeypatch: pytes
         with agent(config, host), Client(replica.url, made.token) as connected:
             connected.keys.add("laptop", key_line())
             yield connected
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
 
 
 def say(*arguments: str, code: int = 0) -> str:

@@ -1,10 +1,6 @@
 """A runtime from an operator's disk to a machine: the product's server, agent, SDK and HTTP; a modelled machine."""
 
-import asyncio
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,29 +8,12 @@ import pytest
 from api.server import serve
 from api.world import key_line
 from control import catalog
+from e2e.running import PATIENCE_SECONDS, agent, eventually
 from gpuaas import Client
 from gpuaas.control.bootstrap import bootstrap
 from gpuaas.node.config import AgentConfig
-from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.fake import FakeHost
-from gpuaas.node.main import run
 from gpuaas.wire.api import OperationView
-
-PATIENCE_SECONDS = 60.0
-
-
-@contextmanager
-def agent(config: AgentConfig, host: FakeHost) -> Iterator[None]:
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    working = run(config, host, FileDisk(config.state_dir), stop)
-    thread = threading.Thread(target=loop.run_until_complete, args=(working,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(20)
-        loop.close()
 
 
 @pytest.fixture
@@ -51,13 +30,6 @@ def client(tmp_path: Path, database_url: str, host: FakeHost) -> Iterator[Client
             connected.keys.add("laptop", key_line())
             eventually(lambda: any(node.ready and node.state == "ready" for node in connected.nodes.list()))
             yield connected
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
 
 
 def done(client: Client, operation: OperationView) -> OperationView:

@@ -24,8 +24,8 @@ MUTANTS = (
     Mutant(
         "a slot that is being scrubbed looks free",
         CONTROL + "store/slots.py",
-        "    claim=capacity.CLAIM,",
-        "    claim=capacity.CLAIM.replace(\"<> 'freed'\", \"= 'held'\"),",
+        "    claim=capacity.CLAIM_BY_INDEX,",
+        "    claim=capacity.CLAIM_BY_INDEX.replace(\"<> 'freed'\", \"= 'held'\"),",
         6,
     ),
     Mutant(

@@ -152,13 +152,12 @@ _VIEWS = """
     FROM slots s LEFT JOIN LATERAL ({claim}) c ON true
     WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
-_CLAIM = capacity.CLAIM.replace("LIMIT 1", "")
 _ALL_VIEWS, _SOME_VIEWS = (
-    _VIEWS.format(which=w, more="", claim=_CLAIM) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])")
+    _VIEWS.format(which=w, more="", claim=capacity.CLAIM) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])")
 )
 _LOCKED_VIEWS = _VIEWS.format(
     which="AND s.node_id = %(id)s",
-    claim=capacity.CLAIM,
+    claim=capacity.CLAIM_BY_INDEX,
     more=""", EXISTS (SELECT FROM drains d WHERE d.target_id = s.node_id),
         (SELECT h.group_id FROM holds h WHERE h.node_id = s.node_id)""",
 )
