@@ -28,6 +28,7 @@ def test_list_and_info(gpuaas: Gpuaas, tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists(), "looking makes nothing"
 
 
+@pytest.mark.acceptance("D01")
 @pytest.mark.parametrize("command", ["build", "info", "test", "verify"])
 def test_an_unknown_name_is_refused_with_the_nearest(gpuaas: Gpuaas, tmp_path: Path, command: str) -> None:
     said = gpuaas("runtime", command, "python-3.11-nonexistent", "--state-dir", str(tmp_path / "state"))

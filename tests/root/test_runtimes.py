@@ -76,6 +76,7 @@ def test_a_runtime_comes_is_switched_and_goes_while_the_machine_runs(world: Worl
     assert world.machine() == before
 
 
+@pytest.mark.acceptance("D05")
 def test_nobody_writes_there_not_even_root(world: World, one: Image) -> None:
     apply(world)
     writes = (

@@ -48,6 +48,7 @@ def test_npm_takes_the_newest_of_a_line(web: Registry) -> None:
     assert locked(web, "node@18.2")[0].version == "18.2.0"
 
 
+@pytest.mark.acceptance("D19")
 @pytest.mark.parametrize("wanted", ["node@17", "node@18.3", "node@1"])
 def test_npm_never_takes_another(web: Registry, wanted: str) -> None:
     package(web, "node", {"18.2.0": {}, "19.0.0": {}})
@@ -150,6 +151,7 @@ def test_where_a_file_was_found_does_not_count() -> None:
     assert lock_digest(msgspec.structs.replace(lock, artifacts=(changed,))) != lock_digest(lock)
 
 
+@pytest.mark.acceptance("D07")
 def test_apt_uses_nothing_of_this_host_and_says_what_is_missing(tmp_path: Path) -> None:
     apt = Apt(tmp_path, "bookworm", "", "amd64", Settings(debian_mirror="http://127.0.0.1:9/debian"))
     text = next(tmp_path.rglob("apt.conf")).read_text()

@@ -1,6 +1,7 @@
 """What a build does when something goes wrong, with recipes of a few bytes: only the base comes from Debian."""
 
 import hashlib
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +13,11 @@ from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import bundlefile, schema, settings, tools, verify
 from gpuaas.runtimes.build.builder import Built, build
 from gpuaas.runtimes.build.precheck import room
-from gpuaas.runtimes.recipe import Recipe
+from gpuaas.runtimes.manifest import decode
+from gpuaas.runtimes.recipe import Check, Recipe
 from gpuaas.runtimes.shelf import Shelf
 from gpuaas.runtimes.tree import Entry
-from runtimes.builds import SHELF, needs_tools
+from runtimes.builds import SHELF, host, needs_tools
 
 pytestmark = [needs_tools, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -89,6 +91,7 @@ def test_a_check_that_fails_leaves_a_log_and_nothing_else(made: Callable[[str], 
     assert not list((shelf.path / "work").iterdir())
 
 
+@pytest.mark.acceptance("D06")
 @pytest.mark.parametrize(
     ("more", "code", "said"),
     [
@@ -96,6 +99,16 @@ def test_a_check_that_fails_leaves_a_log_and_nothing_else(made: Callable[[str], 
         ("run: exit 4", "build_failed", "failed with code 4"),
         ("run: touch /usr/x", "build_failed", "failed with code"),
         ("links: {bin/x: bin/missing}", "build_failed", "leads to nothing"),
+        (
+            "mounts: [{source: lib, target: /usr/local/lib}]",
+            "build_failed",
+            "names lib, which the runtime does not have",
+        ),
+        (
+            "mounts: [{source: bin, target: /usr/local/bin, selective: [tool, other]}]",
+            "build_failed",
+            "names bin/other, which the runtime does not have",
+        ),
         ("run: ln -s /etc/passwd leak", "refused_content", "outside of the runtime"),
         ("run: mkfifo bin/pipe", "refused_content", "neither a file"),
         ("run: chmod 4755 bin/tool\nverify: ['true']", "", ""),  # taken away in the image
@@ -150,3 +163,51 @@ def test_before_work_starts(tmp_path: Path, archive: Path, shelf: Shelf) -> None
     assert "127.0.0.1:9" in refused.value.message
     with pytest.raises(Problem, match="nothing to build"):
         build(schema.loads("name: empty\nversion: 1\n", "x"), tools.architecture(), settings.load(), shelf)
+
+
+REACHES_OUT = """\
+run: |
+  for place in /usr /etc /opt /var /root /home /srv /boot; do echo x > $place/gpuaas-was-here || true; done
+  rm -rf /usr/bin/apt-get /usr/bin/dpkg /etc/apt /var/lib/dpkg || true
+  apt-get remove -y bash || true
+verify: [bin/tool]
+"""
+
+
+@pytest.mark.acceptance("D07", "D08")
+def test_a_build_changes_nothing_on_the_host(archive: Path, shelf: Shelf) -> None:
+    """With commands that try, and with Debian packages that have scripts of their own."""
+    deb = schema.loads("name: x\nversion: 1\nsources: [{deb: [bc, ca-certificates], suite: bookworm}]\n", "x").sources
+    tool = recipe(archive, REACHES_OUT)
+    tool = msgspec.structs.replace(tool, sources=(*tool.sources, *deb))
+    before, packages = host(), installed()
+    built = build(tool, tools.architecture(), settings.load(), shelf)
+    after = host()
+    assert built.new
+    assert "apt-get" in (shelf.bundle("tool", "1") / built.sha256 / "build.log").read_text(), "it did try"
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert not changed, f"the build changed the host: {sorted(changed)[:5]}"
+    assert installed() == packages
+
+
+def installed() -> list[str]:
+    asked = ["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Status}\\n"]
+    return subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.mark.acceptance("D03")
+def test_a_test_runs_what_the_recipe_says_in_the_image(made: Callable[[str], Built], shelf: Shelf) -> None:
+    """The image is the same; what is asked of it is not."""
+    place = shelf.bundle("tool", "1") / made(GOOD).sha256
+    manifest = decode((place / "manifest.json").read_bytes())
+    for run, expect, fails in (("tool", "in /opt/gpuaas", False), ("tool", "^other", True), ("no-tool", "", True)):
+        changed = msgspec.structs.replace(manifest.recipe, verify=(Check(run, expect),))
+        (place / "manifest.json").write_bytes(
+            msgspec.json.encode(msgspec.structs.replace(manifest, recipe=changed)),
+        )
+        if not fails:
+            verify.test("tool", "1", shelf, lambda message, percent: None)
+            continue
+        with pytest.raises(Problem) as refused:
+            verify.test("tool", "1", shelf, lambda message, percent: None)
+        assert refused.value.code == "verify_failed"

@@ -5,7 +5,8 @@ import re
 import click
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_MIB = {"": 1, "m": 1, "mib": 1, "g": 1024, "gib": 1024, "t": 1024**2, "tib": 1024**2}
+_BYTES = {"": 2**20, "m": 2**20, "mib": 2**20, "g": 2**30, "gib": 2**30, "t": 2**40, "tib": 2**40}
+_BYTES |= {"mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
 def duration(text: str) -> int:
@@ -14,8 +15,8 @@ def duration(text: str) -> int:
 
 
 def memory(text: str) -> int:
-    """In MiB."""
-    return _scaled(text, _MIB, "a size like 64GiB or 512MiB")
+    """In MiB. 2GB is 2,000,000,000 bytes; what is no whole number of MiB gets the part of one that is missing."""
+    return -(-_scaled(text, _BYTES, "a size like 64GiB, 64GB or 512MiB") // 2**20)
 
 
 def _scaled(text: str, sizes: dict[str, int], what: str) -> int:

@@ -130,6 +130,7 @@ def test_a_process_that_is_gone(machine: Machine) -> None:
         verify(pid, machine.boot, machine.layout)
 
 
+@pytest.mark.acceptance("D05")
 def test_what_is_mounted_below_something_read_only_is_so_too(machine: Machine, work: Path) -> None:
     """V5. The nested mount is made where the bind comes from, in the machine's pinned mount namespace."""
     outer = work / "outer"

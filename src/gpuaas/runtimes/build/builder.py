@@ -169,13 +169,22 @@ def _finish(recipe: Recipe, lock: Lock, sandbox: Sandbox, shelf: Shelf, work: Pa
         full = sandbox.tree / path
         if path.endswith(".pyc") or (recipe.remove and matches(path, recipe.remove)):
             shutil.rmtree(full) if full.is_dir() and not full.is_symlink() else full.unlink(missing_ok=True)
-    missing = [name for name, _ in recipe.links if not (sandbox.tree / name).exists()]
-    if missing:
-        raise Problem(
-            "build_failed", 422, f"The link {missing[0]} leads to nothing.", "Correct `links:` in the recipe."
-        )
+    _find_named(recipe, sandbox.tree)
     (sandbox.tree / activate.FILE).write_text(activate.script(recipe))
     (sandbox.tree / "runtime.yml").write_text(document.dumps(msgspec.structs.replace(recipe, file="")))
+
+
+def _find_named(recipe: Recipe, made: Path) -> None:
+    """What the recipe promises by name is there: a job that gets a mount without it would miss it only when it runs."""
+    for name, _ in recipe.links:
+        if not (made / name).exists():
+            said = f"The link {name} leads to nothing."
+            raise Problem("build_failed", 422, said, "Correct `links:` in the recipe.")
+    for mount in recipe.mounts:
+        for path in (mount.source, *(f"{mount.source}/{name}" for name in mount.selective)):
+            if not (made / path).exists():
+                said = f"The mount on {mount.target} names {path}, which the runtime does not have."
+                raise Problem("build_failed", 422, said, "Correct `mounts:` in the recipe.")
 
 
 def _store(
