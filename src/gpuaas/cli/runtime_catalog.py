@@ -1,6 +1,7 @@
 """`gpuaas runtime deploy|deprecate` and the catalog in `list` and `info`: what a server has for its machines."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,38 +43,61 @@ def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ..
 @click.argument("names", nargs=-1, type=click.UNPROCESSED, metavar="[NAME]...")
 @click.option("--all", "everything", is_flag=True, help="Everything that public registries can give.")
 @click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
+@click.option("--from", "source", metavar="SOURCE", help="What another site publishes, instead of building it.")
 @click.option("--for-project", metavar="PROJECT", help="Only for this project, by its id; else for everybody.")
 @click.option("--recipes", "directories", multiple=True, type=click.Path(path_type=Path, file_okay=False),
               envvar="GPUAAS_RECIPES", metavar="DIRECTORY", help="Recipes of your own, besides ours.")  # fmt: skip
 @state_dir_option
 @click.pass_obj
 def deploy(
-    session: Session, names: tuple[str, ...], everything: bool, relock: bool, for_project: str | None,
-    directories: tuple[Path, ...], state_dir: Path,
+    session: Session, names: tuple[str, ...], everything: bool, relock: bool, source: str | None,
+    for_project: str | None, directories: tuple[Path, ...], state_dir: Path,
 ) -> None:  # fmt: skip
     """Build runtimes here if need be, and publish them on the server (operators).
 
     Names as for `build`; each also as a flag: --python-3.11-ml, --python-all, --all. Machines can have them at once;
     nothing restarts.
     """
-    from gpuaas.cli.runtime_progress import shown
-    from gpuaas.runtimes import settings, tools
-    from gpuaas.runtimes.build.builder import build as make
     from gpuaas.runtimes.shelf import Shelf
 
-    recipes = chosen(names, everything, directories)
-    _may_publish(session)
-    shelf, found = Shelf(state_dir / "runtimes"), settings.load()
+    shelf = Shelf(state_dir / "runtimes")
+    if source is not None:
+        made = _fetched(session, names, everything, relock, source, shelf)
+    else:
+        made = _built(session, chosen(names, everything, directories), relock, shelf)
     done = []
-    for recipe in recipes:
-        with shown(recipe.id, json=session.json) as report:
-            make(recipe, tools.architecture(), found, shelf, report, relock=relock)
-        bundle = publish(session, recipe.name, recipe.version, shelf, for_project)
+    for name, version in made:
+        bundle = publish(session, name, version, shelf, for_project)
         done.append(bundle)
         if not session.json:
             output.echo(output.safe(f"{bundle.name} is {bundle.state}: {bundle.id}"))
     if session.json:
         output.json_page(done)
+
+
+def _built(session: Session, recipes: "list[Recipe]", relock: bool, shelf: "Shelf") -> Iterator[tuple[str, str]]:
+    from gpuaas.cli.runtime_progress import shown
+    from gpuaas.runtimes import settings, tools
+    from gpuaas.runtimes.build.builder import build as make
+
+    _may_publish(session)
+    found = settings.load()
+    for recipe in recipes:
+        with shown(recipe.id, json=session.json) as report:
+            make(recipe, tools.architecture(), found, shelf, report, relock=relock)
+        yield recipe.name, recipe.version
+
+
+def _fetched(
+    session: Session, names: tuple[str, ...], everything: bool, relock: bool, source: str, shelf: "Shelf"
+) -> Iterator[tuple[str, str]]:
+    from gpuaas.cli.runtime_sources import pulled
+
+    if everything or relock or not names:
+        raise Invalid("Which runtimes of the source?", f"Name them: `gpuaas runtime list --from {source}` lists them.")
+    _may_publish(session)
+    for manifest in pulled(session, [name.removeprefix("--") for name in names], source, shelf):
+        yield manifest.bundle, manifest.version
 
 
 def _may_publish(session: Session) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuaas.cli import exits, output, runtime_catalog, runtime_machines
+from gpuaas.cli import exits, output, runtime_catalog, runtime_index, runtime_machines, runtime_sources
 from gpuaas.cli.command import Group
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.session import Session
@@ -37,6 +37,7 @@ for _command in (
     *(runtime_catalog.deploy, runtime_catalog.deprecate),
     *(runtime_machines.apply, runtime_machines.use, runtime_machines.rollback),
     *(runtime_machines.repair, runtime_machines.remove, runtime_machines.history),
+    *(runtime_sources.pull, runtime_sources.source, runtime_index.index),
 ):
     runtime.add_command(_command)
 
@@ -109,11 +110,21 @@ def _several(library: "Library", name: str) -> list["Recipe"]:
 @runtime.command("list")
 @click.option("--catalog", "-c", is_flag=True, help="What the server has for its machines, instead.")
 @click.option("--on", "machine", metavar="MACHINE", help="What this machine has, instead.")
+@click.option("--from", "source", metavar="SOURCE", help="What another site publishes, instead.")
 @recipes_option
 @state_dir_option
 @click.pass_obj
-def list_(session: Session, catalog: bool, machine: str | None, directories: tuple[Path, ...], state_dir: Path) -> None:
+def list_(
+    session: Session,
+    catalog: bool,
+    machine: str | None,
+    source: str | None,
+    directories: tuple[Path, ...],
+    state_dir: Path,
+) -> None:
     """List runtimes: what there are recipes for, and what is built here."""
+    if source is not None:
+        return runtime_sources.list_of(session, source, state_dir)
     if machine is not None:
         return runtime_machines.show_on(session, machine)
     if catalog:

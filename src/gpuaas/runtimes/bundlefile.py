@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from msgspec import Struct
 
 from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import activate, schema, tree, untrusted
@@ -24,6 +25,15 @@ from gpuaas.runtimes.verify import manifest_of, verify
 _PAPERS = {"manifest.json": 4 * 2**20, "lock.json": 16 * 2**20, "sbom.json": 16 * 2**20, "files.json": 256 * 2**20}
 _IMAGE = "image.erofs"
 _EPOCH = 0
+
+
+class Wanted(Struct, frozen=True):
+    """Which runtime was asked for: a file that holds another one is refused, however sound it is."""
+
+    bundle: str
+    version: str
+    architecture: str
+    image: str  # sha256
 
 
 def export(bundle: str, version: str, shelf: Shelf, target: Path) -> Manifest:
@@ -51,11 +61,13 @@ def _member(archive: tarfile.TarFile, name: str, file: Path) -> None:
         archive.addfile(info, content)
 
 
-def take_in(file: Path, shelf: Shelf, limits: Limits = LIMITS) -> Manifest:
+def take_in(file: Path, shelf: Shelf, limits: Limits = LIMITS, wanted: Wanted | None = None) -> Manifest:
     shelf.make()
     with shelf.workspace() as work:
         papers, image = _read(file, work, limits)
         manifest = decode(papers["manifest.json"])
+        if wanted is not None:
+            _is_wanted(manifest, wanted)
         _papers_agree(manifest, papers)
         entries = _files(papers["files.json"])
         _image_agrees(manifest, image, entries, work, limits)
@@ -70,6 +82,15 @@ def take_in(file: Path, shelf: Shelf, limits: Limits = LIMITS) -> Manifest:
             write(place / sha256 / name, data)
         write(place / "built", f"{sha256}\n".encode())
     return manifest
+
+
+def _is_wanted(manifest: Manifest, wanted: Wanted) -> None:
+    found = Wanted(manifest.bundle, manifest.version, manifest.architecture, manifest.layers[0].sha256)
+    if found != wanted:
+        said = f"The file holds {manifest.id} for {manifest.architecture}, with the image {found.image[:12]}."
+        asked = f"{wanted.bundle}:{wanted.version} for {wanted.architecture}, with the image {wanted.image[:12]}"
+        hint = f"Nothing of it was kept. Asked for was {asked}."
+        raise Problem("wrong_bundle", 409, said, hint)
 
 
 def _read(file: Path, work: Path, limits: Limits) -> tuple[dict[str, bytes], Path]:
