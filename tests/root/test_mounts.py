@@ -14,7 +14,17 @@ from gpuaas.node.host.limits import LIMITS
 from gpuaas.node.host.mounts import idmaps, loops, mounts, small
 from gpuaas.node.host.mounts.mounts import Attribute, Propagation
 from gpuaas.node.host.mounts.namespaces import Namespaces
-from gpuaas.node.host.mounts.operations import Bind, Directory, FileSystem, Image, Overlay, Propagate, Unmount
+from gpuaas.node.host.mounts.operations import (
+    Bind,
+    Directory,
+    FileSystem,
+    Image,
+    Overlay,
+    Place,
+    Propagate,
+    Remove,
+    Unmount,
+)
 from gpuaas.node.host.paths import Paths
 from node.samples import ID, OTHER_ID
 from root.conftest import needs
@@ -324,6 +334,33 @@ def test_a_failure_comes_back_in_words_and_leaves_no_pin(namespaces: Namespaces,
     namespaces.remove(ID)
 
 
+def test_quick_changes_are_made_by_the_helper_itself(namespaces: Namespaces, live: Path, source: Path) -> None:
+    target = str(live / "target")
+    namespaces.create(ID, [Directory(target)])
+    for _ in range(2):  # on top of each other
+        copy = mounts.clone(source)
+        namespaces.change_quickly(ID, [Place(target, SAFE | Attribute.READ_ONLY, BASE)], copy)
+        os.close(copy)
+    placed = [each for each in namespaces.mounts(ID) if each.target == target]
+    assert [each.attributes for each in placed] == [SAFE | Attribute.READ_ONLY] * 2
+    assert mounts.at(target) is None
+    with pytest.raises(HostError, match="no such file"):
+        namespaces.change_quickly(ID, [Directory(str(live / "other")), Propagate(f"{target}/no", Propagation.SHARED)])
+    with pytest.raises(HostError, match="nothing came"):
+        namespaces.change_quickly(ID, [Place(target)])
+    # It went home each time: who comes next has nothing of what it saw.
+    namespaces.create(OTHER_ID, [])
+    assert mounts.at(target, namespaces.mounts(OTHER_ID)) is None
+    namespaces.change_quickly(ID, [Unmount(target, all_=True), Remove(target)])
+    assert mounts.at(target, namespaces.mounts(ID)) is None
+    assert not (live / "target").exists()
+    many = [Directory(str(live / "d" / ("x" * 200)))] * 200
+    with pytest.raises(HostError, match="No such file"):  # too long to be quick, and done all the same
+        namespaces.change_quickly(ID, many)
+    for id in (ID, OTHER_ID):
+        namespaces.remove(id)
+
+
 def test_a_pin_that_was_never_made_counts_as_none(namespaces: Namespaces, paths: Paths, live: Path) -> None:
     namespaces.create(OTHER_ID, [])
     paths.pin(ID).touch()
@@ -379,7 +416,7 @@ def test_many_threads_ask_at_once(namespaces: Namespaces, paths: Paths, source: 
         try:
             target = str(paths.make_live(id) / "target")
             namespaces.create(id, [Directory(target), Bind(str(source), target, uid_base=BASE)])
-            namespaces.change(id, [Unmount(target)])
+            namespaces.change_quickly(id, [Unmount(target)])
             assert mounts.at(target, namespaces.mounts(id)) is None
             namespaces.remove(id)
         except Exception as error:

@@ -305,8 +305,9 @@ def test_an_image_is_mounted_once_with_and_without_a_loop_device(work: Path, loo
     store.settle(image.digest)
     shared = Shared(work / "images", store, loop=loop)
     try:
-        first = shared.ensure(image.digest)
-        assert shared.ensure(image.digest) == first
+        for _ in range(2):
+            shared.ensure(image.digest)
+        (first,) = [each for each in mounts.mounts() if each.target == f"{work}/images/{image.digest}"]
         assert (first.filesystem, first.propagation) == ("erofs", frozenset())
         assert {"ro", "nosuid", "nodev"} <= first.options
         assert first.source.startswith("/dev/loop" if loop else "/proc/self/fd/")

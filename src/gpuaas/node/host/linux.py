@@ -277,8 +277,8 @@ class LinuxHost:
     def runtimes_ensure(self, id: str, body: AllocationBody) -> list[RuntimeReport]:
         if not self._namespaces.pinned(id):
             raise HostError("runtimes_ensure", id, "there is no rootfs")
-        record, machine = self._machines.record(id), self.container(id)
-        first = record.first.pid if record is not None and machine is not None and machine.running else None
+        record = self._machines.record(id)
+        first = record.first.pid if record is not None and self._runs(record) else None
         return self._runtimes.ensure(id, body.uid_base, body.runtimes, first)
 
     def runtimes_remove(self, id: str) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import kernel
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts.enter import MAX_FDS, Reply, Request
+from gpuaas.node.host.mounts.enter import FORKED, MAX_FDS, MOST_QUICK, QUICK, Reply, Request
 
 TIMEOUT_SECONDS = 60.0
 _CHUNK = 65536
@@ -30,13 +30,23 @@ class Helper:
 
     def ask(self, request: Request, namespace: int | None, more: Sequence[int] = ()) -> tuple[Reply, list[int]]:
         """Has it performed in a namespace, or in a fresh one. The caller closes the handles that come back."""
+        return self._ask(FORKED, msgspec.json.encode(request), namespace, more)
+
+    def ask_quickly(self, request: Request, namespace: int, more: Sequence[int] = ()) -> None:
+        """Operations that wait for nobody: the helper performs them itself, and everybody else's requests wait."""
+        data = msgspec.json.encode(request)
+        self._ask(QUICK if len(data) <= MOST_QUICK else FORKED, data, namespace, more)
+
+    def _ask(self, way: bytes, data: bytes, namespace: int | None, more: Sequence[int]) -> tuple[Reply, list[int]]:
         mine, theirs = socket.socketpair()
         with mine:
             mine.settimeout(TIMEOUT_SECONDS)
             with theirs, self._lock:
-                self._send([theirs.fileno(), *(() if namespace is None else (namespace,)), *more])
+                fds = [theirs.fileno(), *(() if namespace is None else (namespace,)), *more]
+                self._send(way if way == FORKED else way + data, fds)
             with asking("ask", "the mount helper"):
-                mine.sendall(msgspec.json.encode(request))
+                if way == FORKED:
+                    mine.sendall(data)
                 mine.shutdown(socket.SHUT_WR)
                 data, handles = _receive(mine)
         if not data:
@@ -51,11 +61,11 @@ class Helper:
         with self._lock:
             self._end()
 
-    def _send(self, fds: list[int]) -> None:
+    def _send(self, message: bytes, fds: list[int]) -> None:
         for _ in range(2):
             control = self._control or self._start()
             try:
-                socket.send_fds(control, [b"?"], fds)
+                socket.send_fds(control, [message], fds)
             except OSError:
                 self._end()
             else:

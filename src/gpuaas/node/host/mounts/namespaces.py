@@ -48,6 +48,14 @@ class Namespaces:
         """
         self._inside(id, Request(list(operations)), () if handle is None else (handle,))
 
+    def change_quickly(self, id: str, operations: Sequence[AnyOperation], handle: int | None = None) -> None:
+        """The same for operations that wait for nobody: not for the disk, and not for who uses what is unmounted."""
+        namespace = self._namespace(id)
+        try:
+            self.helper.ask_quickly(Request(list(operations)), namespace, () if handle is None else (handle,))
+        finally:
+            os.close(namespace)
+
     def mounts(self, id: str) -> list[Mount]:
         return mounts.parse(self._inside(id, Request(look=True))[0].mountinfo)
 
@@ -87,10 +95,14 @@ class Namespaces:
         pins.clear(self._paths.pins)
 
     def _inside(self, id: str, request: Request, more: Sequence[int] = ()) -> tuple[Reply, list[int]]:
-        namespace = pins.reopen(self._paths.pin(id), CLONE_NEWNS)
-        if namespace is None:
-            raise HostError("enter", id, "it has no mount namespace")
+        namespace = self._namespace(id)
         try:
             return self.helper.ask(request, namespace, more)
         finally:
             os.close(namespace)
+
+    def _namespace(self, id: str) -> int:
+        namespace = pins.reopen(self._paths.pin(id), CLONE_NEWNS)
+        if namespace is None:
+            raise HostError("enter", id, "it has no mount namespace")
+        return namespace

@@ -71,10 +71,11 @@ class Propagate(Operation, frozen=True):
 
 
 class Unmount(Operation, frozen=True):
-    """`lazy`: also from under whoever uses it."""
+    """`lazy`: also from under whoever uses it. `all_`: whatever is mounted there on top of each other."""
 
     target: str
     lazy: bool = False
+    all_: bool = False
 
 
 class Place(Operation, frozen=True):
@@ -107,8 +108,9 @@ def perform(operation: AnyOperation, handle: int | None = None) -> None:
             _directory(operation)
         case Propagate(target, propagation):
             mounts.set_propagation(Path(target), propagation)
-        case Unmount(target, lazy):
-            mounts.unmount(Path(target), lazy=lazy)
+        case Unmount(target, lazy, all_):
+            while mounts.unmount(Path(target), lazy=lazy) and all_:
+                pass
         case Place():
             _place(operation, handle)
         case Remove():

@@ -66,9 +66,10 @@ class Descriptors:
 
     def _show(self, id: str, data: bytes) -> Path:
         directory = self._paths.live(id) / DIRECTORY
-        with suppress(FileNotFoundError):
-            if (directory / _FILE).read_bytes() == data:
-                return directory
+        with asking("write", f"the descriptor of {id}"), suppress(FileNotFoundError):
+            if (directory / _FILE).read_bytes() != data:
+                _replace(directory, data)
+            return directory  # the file comes last: what is around it is there
         self._paths.make_live(id)
         with asking("write", f"the descriptor of {id}"):
             for each in (directory, directory / "runtime", directory / "runtime/allocations"):

@@ -29,19 +29,14 @@ class Shared:
         self._loop = loop  # never without
         self._lock = threading.Lock()
 
-    def ensure(self, digest: str) -> Mount:
+    def ensure(self, digest: str) -> None:
         with self._lock:
-            target = self._place / digest
-            present = mounts.at(target)
-            if present is None:
+            if self.device(digest) is None:
                 self._prepare()
                 try:
-                    self._mount(digest, target)
+                    self._mount(digest, self._place / digest)
                 finally:
                     loops.make_direct()
-                present = mounts.at(target)
-                assert present is not None
-            return present
 
     def copy(self, digest: str) -> int:
         """A detached mount of it, to be placed somewhere. The caller closes it."""
@@ -49,7 +44,7 @@ class Shared:
         return mounts.clone(self._place / digest)
 
     def device(self, digest: str) -> str | None:
-        """Of its mount, if it is mounted."""
+        """Of its mount, if it is mounted. Not from the list of mounts: a node has thousands, and somebody waits."""
         try:
             found, place = os.stat(self._place / digest).st_dev, os.stat(self._place).st_dev
         except FileNotFoundError:
@@ -88,7 +83,7 @@ class Shared:
             os.close(fd)
 
     def _prepare(self) -> None:
-        if mounts.at(self._place) is None:
+        if not os.path.ismount(self._place):
             with asking("make the directory", self._place):
                 self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = Attribute.NOSUID | Attribute.NODEV | Attribute.NOEXEC

@@ -37,7 +37,6 @@ from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 INSIDE = "/opt/gpuaas/runtimes"
 DIRECTORY = "runtimes"
 CURRENT = "current"
-_DEEPEST = 8  # builds of one version on top of each other
 NO_PLACE = (
     "The machine has no place for runtimes: an older agent started it, or /opt/gpuaas in it is not a real directory."
     " Restart it first."
@@ -140,7 +139,7 @@ class Views:
             # On top of another build of this version: whoever runs from that one keeps it.
             changes: list[AnyOperation] = [Directory(str(each), owner=uid_base) for each in (bundle, version)]
             changes.append(Place(str(version), READ_ONLY, uid_base))
-            self._namespaces.change(id, changes, handle)
+            self._namespaces.change_quickly(id, changes, handle)
         except HostError as error:
             return _failed(spec, "mount_failed", f"It could not be shown to the machine: {error.cause}.")
         finally:
@@ -168,9 +167,9 @@ class Views:
     def _hide(self, id: str, key: Key, *, lazy: bool = False) -> bool:
         """A version that somebody runs stays until they have ended: they may still load parts of it."""
         target = self.place(id) / key[0] / key[1]
-        gone = [Unmount(str(target), lazy)] * _DEEPEST  # of nothing, it is no error
+        gone = Unmount(str(target), lazy, all_=True), Remove(str(target)), Remove(str(target.parent), if_empty=True)
         try:
-            self._namespaces.change(id, [*gone, Remove(str(target)), Remove(str(target.parent), if_empty=True)])
+            self._namespaces.change_quickly(id, gone)
         except HostError:
             return False
         return True
