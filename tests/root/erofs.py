@@ -9,6 +9,8 @@ from pathlib import Path
 from gpuaas.node.host.interface import Host
 from gpuaas.wire.node import RuntimeSpec
 
+_PART = 8 << 20
+
 
 class Image:
     def __init__(self, data: bytes) -> None:
@@ -21,6 +23,27 @@ class Image:
     def add(self, to: Host) -> None:
         offset = to.image_begin(self.digest, len(self.data))
         to.image_append(self.digest, offset, self.data[offset:])
+        to.image_end(self.digest)
+
+
+class FileImage:
+    """One that is on a shelf, under the name of its digest: too large to be held in memory."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.digest = file.stem
+        self.size = file.stat().st_size
+
+    def spec(self, bundle: str, version: str, *, current: bool = True) -> RuntimeSpec:
+        return RuntimeSpec(bundle, version, self.digest, self.size, current, applied_at=1_800_000_000)
+
+    def add(self, to: Host) -> None:
+        offset = to.image_begin(self.digest, self.size)
+        with self._file.open("rb") as file:
+            file.seek(offset)
+            while data := file.read(_PART):
+                to.image_append(self.digest, offset, data)
+                offset += len(data)
         to.image_end(self.digest)
 
 

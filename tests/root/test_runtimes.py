@@ -13,11 +13,10 @@ from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.runtimes.shared import Shared
 from gpuaas.node.host.runtimes.store import Store
 from gpuaas.node.upkeep import Upkeep
-from gpuaas.runtimes.shelf import Shelf
 from gpuaas.wire.node import Condition, RuntimeSpec
 from node.samples import ID, OTHER_ID
 from node.test_host_contract import make, remove, wanted
-from root.conftest import CACHE, needs
+from root.conftest import needs
 from root.erofs import Image, python, small
 from root.linux import Keyed, Node, World
 
@@ -317,24 +316,3 @@ def test_an_image_is_mounted_once_with_and_without_a_loop_device(work: Path, loo
         shared.clear()
     assert not (work / "images").exists()
     assert mounts.at(work / "images") is None
-
-
-@pytest.mark.parametrize(
-    ("bundle", "version", "command", "said"),
-    [
-        ("python", "3.11+ml", "python -c 'import numpy, sklearn; print(numpy.arange(4).sum())'", "6"),
-        ("java", "17", "java -version 2>&1 | grep -c 'openjdk version .17'", "1"),
-        ("node", "18", "node -p process.version | cut -d. -f1", "v18"),
-    ],
-)
-def test_what_we_build_works_in_a_machine(world: World, bundle: str, version: str, command: str, said: str) -> None:
-    """Images of tests/runtimes/test_builds.py, which keeps them."""
-    shelf = Shelf(CACHE / "runtimes")
-    digest = shelf.built(bundle, version)
-    if digest is None or not shelf.image(digest).exists():
-        pytest.skip(f"{bundle}:{version} was not built on this machine")
-    image = Image(shelf.image(digest).read_bytes())
-    image.add(world.node.host)
-    world.launch(memory_mib=1024)
-    assert apply(world, image.spec(bundle, version)) == [(bundle, version, "ready", True)]
-    assert world.ssh(f'gpuaas-runtime use {bundle} -- sh -c "{command}"') == said

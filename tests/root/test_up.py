@@ -46,6 +46,9 @@ class Person:
         self("key", "add", "laptop", f"{file}.pub")
 
     def ssh(self, machine: str, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.ssh_line(machine, command), capture_output=True, text=True, timeout=60)
+
+    def ssh_line(self, machine: str, command: str) -> list[str]:
         """With plain ssh, and with the host key that the API shows for it."""
         shown = self.json("show", machine)
         known = self.home / "known_hosts"
@@ -54,7 +57,7 @@ class Person:
         options = [part for option in (*OPTIONS, f"UserKnownHostsFile={known}") for part in ("-o", option)]
         where = ["-p", str(endpoint["port"]), f"{endpoint['user']}@{endpoint['host']}"]
         identity = ["-F", "none", "-i", str(self.home / ".ssh/id_ed25519")]
-        return subprocess.run(["ssh", *identity, *options, *where, command], capture_output=True, text=True, timeout=60)
+        return ["ssh", *identity, *options, *where, command]
 
     def says(self, machine: str, command: str) -> str:
         done = self.ssh(machine, command)
