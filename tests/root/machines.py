@@ -118,6 +118,13 @@ class Machine:
         )
         return Inside(done.returncode, done.stdout)
 
+    def popen(self, *command: str) -> subprocess.Popen[str]:
+        """By runc, while others go on."""
+        words = self._namespaces.command(self.id, self.runc("exec", self.id, *command))
+        return subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+
     def enter(self, *command: str, text: str = "") -> Inside:
         """As a session does: into the namespaces, then `apply`, then the program."""
         read, write = os.pipe()

@@ -113,12 +113,13 @@ class Tenant:
         self.host.rootfs_remove(self.id)
         return scrubs
 
-    def plant(self, script: str, text: bytes = b"") -> None:
+    def plant(self, script: str, text: bytes = b"", *, with_rights: bool = False) -> None:
         """As the machine's root, on its tree while it does not run: nothing is in use then.
 
-        Locked into it and without any right on the host: the links in that tree lead to the host's own files.
+        Locked into it and without any right on the host: the links in that tree lead to the host's own files. With
+        rights it plants what no tenant can, such as devices: as a hole of the kernel's, or an imported tree, could.
         """
-        pin, root = self.node.config.paths.pin(self.id), self.body.uid_base
+        pin, root = self.node.config.paths.pin(self.id), 0 if with_rights else self.body.uid_base
         locked = ["chroot", f"--userspec=+{root}:+{root}", "--groups=", f"{self.live}/rootfs"]
         words = ["nsenter", f"--mount={pin}", *locked, "/bin/bash", "-euc", script]
         subprocess.run(words, input=text, check=True, timeout=60)

@@ -3,18 +3,25 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pytest
+
+from gpuaas.kit.errors import HostError
+from gpuaas.node.host.container.verify import verify
 from root.conftest import needs
 from root.escape.conftest import Launch
 from root.escape.tenants import Tenant
+from root.machines import Machine
 
 pytestmark = needs("runc", "catatonit", "ssh")
 PROBE = Path(__file__).with_name("handles.py").read_text()
 CONNECTIONS = 200
 SCAN_SECONDS = 10
+FIRST_NUMBERS, HOMES = 64, 6
 OF_ITS_OWN = ("pipe:", "socket:", "/dev/null", "/dev/pts/", "/dev/ptmx", "/dev/tty", "anon_inode:")
 
 
@@ -72,6 +79,56 @@ def test_nothing_of_the_host_shows_while_somebody_enters(tenant: Launch) -> None
     assert found["found"] == []
     assert found["processes"] > made // 4, "too few were seen to say anything"
     assert made > 50
+
+
+@pytest.mark.parametrize("way", ["exec", "enter"])
+def test_whoever_enters_has_nothing_of_the_hosts_open(machine: Machine, way: str) -> None:
+    """Of a program that runc runs inside, and of one that enters as a session does."""
+    machine.start()
+    script = "readlink /proc/$$/fd/* /proc/$$/cwd /proc/$$/root"
+    *files, cwd, root = getattr(machine, way)("/bin/sh", "-c", script).output.splitlines()
+    assert (cwd, root) == ("/", "/")
+    assert [file for file in files if not file.startswith((*OF_ITS_OWN, "/memfd:stdin"))] == []
+
+
+def test_at_a_terminal_nothing_of_the_hosts_is_open(tenant: Launch) -> None:
+    machine = tenant()
+    script = "readlink /proc/$$/fd/* /proc/$$/cwd; tty"
+    done = subprocess.run(
+        machine.command("-tt", "gpu@127.0.0.1", script), stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+    *files, cwd, terminal = done.stdout.decode().split()
+    assert cwd == "/home/gpu"
+    assert terminal.startswith("/dev/pts/")
+    assert set(files) == {terminal}
+
+
+def test_no_directory_of_the_hosts_is_entered_by_a_number(machine: Machine) -> None:
+    """CVE-2024-21626: the directory to start in is one that somebody has left open."""
+    inside = 0
+    for number in range(FIRST_NUMBERS):
+        try:
+            machine.start({"process": {"cwd": f"/proc/self/fd/{number}"}})
+        except AssertionError:  # runc refuses it
+            machine.end()
+            continue
+        with pytest.raises(HostError, match="not in its root"):
+            verify(machine.pid, machine.boot, machine.layout)
+        inside += 1
+        machine.end()
+    machine.start()
+    verify(machine.pid, machine.boot, machine.layout)
+    assert inside < FIRST_NUMBERS
+
+
+def test_nobody_logs_in_to_a_directory_by_its_number(tenant: Launch) -> None:
+    """The same by the tenant's own means: the home of who logs in is what sshd has open."""
+    machine = tenant()
+    for number in range(3, 3 + HOMES):
+        machine.root(f"sed -i 's,^\\(gpu:.*:\\)[^:]*:\\([^:]*\\)$,\\1/proc/self/fd/{number}:\\2,' /etc/passwd")
+        done = machine.ssh("pwd; readlink /proc/$$/cwd; ls /proc/$$/cwd/../../../../etc/hostname")
+        assert not any(word in done.stdout for word in words(machine)), done.stdout
+        assert done.stdout.splitlines()[1] == "/", done.stdout
 
 
 def _owned(process: Path, uids: range) -> bool:

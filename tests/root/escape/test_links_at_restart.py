@@ -29,6 +29,24 @@ KINDS = {
     "a socket": 'python3 -c "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])" "$FILE"',
     "nothing": ":",
 }
+# Those that would wait for somebody, do something when they are opened, or hide what lies below them.
+DEVICES = {
+    "null": "c 1 3",
+    "the host's memory": "c 1 1",
+    "a terminal": "c 5 0",
+    "the console": "c 5 1",
+    "a disk": "b 7 0",
+    "a whiteout": "c 0 0",
+}
+# Where views of the platform's are mounted: $PLACE is one of these or a directory above it.
+PLACES = ("opt", "opt/gpuaas", "opt/gpuaas/runtimes", "etc/gpuaas")
+LEADS = {
+    "to the host": 'ln -s "$CANARY" "$PLACE"',
+    "to the host, with a twin": 'mkdir -p ".$CANARY"; ln -s "$CANARY" "$PLACE"',
+    "to proc": 'ln -s /proc/1/root "$PLACE"',
+    "to what hides others": 'ln -s /etc "$PLACE"',
+    "nowhere": 'mkfifo "$PLACE"',
+}
 
 
 @pytest.fixture
@@ -82,6 +100,50 @@ def test_what_a_mount_hides_while_it_runs(tenant: Launch, canary: Path) -> None:
         machine.plant(f"rm {name}; mkdir {name}")
     machine.launch()
     assert machine.ssh("true").returncode == 0
+
+
+def test_no_tenant_makes_a_device(tenant: Launch) -> None:
+    machine = tenant()
+    tries = "; ".join(f"mknod /tmp/{number} {kind} && echo made" for number, kind in enumerate(DEVICES.values()))
+    assert machine.root(f"exec 2>/dev/null; {tries}").stdout == ""
+
+
+@pytest.mark.parametrize("kind", DEVICES)
+def test_a_device_where_something_is_mounted(tenant: Launch, canary: Path, kind: str) -> None:
+    """Nobody opens it: the platform's file lies over it. In the place of a directory, the start is refused."""
+    machine = tenant(launch=False)
+    machine.prepare()
+    for name in FILES:
+        machine.plant(f"rm -f etc/{name}; mknod etc/{name} {DEVICES[kind]} || rm -f etc/{name}", with_rights=True)
+    began = time.monotonic()
+    machine.launch()
+    assert machine.ssh("cat /etc/hostname").stdout == "machine-0\n"
+    assert machine.ssh("stat -c %F /etc/hostname /etc/hosts").stdout == "regular file\nregular file\n"
+    machine.stop()
+    for name in ("dev", "proc", "sys", "run"):
+        machine.plant(f"mv {name} {name}2; mknod {name} {DEVICES[kind]} || true", with_rights=True)
+    refused(machine, "dev", "proc", "sys", "run")
+    machine.release()
+    assert time.monotonic() - began < START_SECONDS
+
+
+@pytest.mark.parametrize("lead", LEADS)
+def test_what_views_are_mounted_on(tenant: Launch, canary: Path, lead: str) -> None:
+    """T4: what is mounted is mounted where it belongs, or nowhere: never where a link leads."""
+    machine = tenant()
+    usual = mounted(machine)
+    for place in PLACES:
+        machine.stop()
+        machine.plant(f"rm -rf opt etc/gpuaas; mkdir -p opt/gpuaas; rm -rf {place}")
+        machine.plant(f"CANARY={canary}; PLACE={place}; {LEADS[lead]}")
+        machine.restart()
+        assert set(mounted(machine)) <= set(usual)
+
+
+def mounted(machine: Tenant) -> list[str]:
+    table = machine.ssh("cut -d' ' -f5 /proc/self/mountinfo").stdout.split()
+    assert len(set(table)) == len(table), "one hides another"
+    return table
 
 
 @pytest.mark.parametrize("kind", KINDS)

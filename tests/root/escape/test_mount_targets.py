@@ -22,7 +22,7 @@ PATHS = st.one_of(
 )
 
 
-@settings(max_examples=2000, deadline=None, database=None)
+@settings(max_examples=5000, deadline=None, database=None)
 @given(PATHS, st.sampled_from([ReadOnlyBind, View]))
 def test_a_target_is_what_it_says_or_refused(path: str, kind: type[ReadOnlyBind] | type[View]) -> None:
     place = {"binds": (kind("/s", path),)} if kind is ReadOnlyBind else {"views": (kind("/s", path),)}

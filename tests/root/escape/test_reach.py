@@ -48,6 +48,56 @@ print(json.dumps(reached))
 """
 
 
+# All ports up to one. Whoever answers, be it by refusing, is named.
+SCAN = """
+import json, select, socket, sys, time
+targets, at_once, seconds = json.loads(sys.stdin.readline())
+answered, asked = [], 0
+for host, last in targets:
+    for first in range(1, last, at_once):
+        waiting = select.epoll()
+        sockets = {}
+        for port in range(first, min(first + at_once, last)):
+            s = socket.socket()
+            s.setblocking(False)
+            error = s.connect_ex((host, port))
+            asked += 1
+            if error not in (0, 115):
+                s.close()
+                if error == 111:
+                    answered.append(["tcp", host, port])
+                continue
+            sockets[s.fileno()] = (s, port)
+            waiting.register(s.fileno(), select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP)
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            for number, _ in waiting.poll(left):
+                s, port = sockets[number]
+                waiting.unregister(number)
+                if s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, 111):
+                    answered.append(["tcp", host, port])
+        for s, _ in sockets.values():
+            s.close()
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.settimeout(0.5)
+    for port in range(1, last):
+        try:
+            s.sendto(b"?", (host, port))
+            asked += 1
+        except OSError:
+            pass
+        if port % 512 == 0:
+            time.sleep(0.001)
+    try:
+        while True:
+            answered.append(["udp", *s.recvfrom(16)[1]])
+    except OSError:
+        pass
+print(json.dumps([asked, answered]))
+"""
+SCAN_AT_ONCE, SCAN_SECONDS = 8192, 0.3
+
+
 @pytest.fixture
 def listener() -> Iterator[int]:
     """On the host, at all its addresses: answers whoever comes, by TCP and by UDP."""
@@ -103,6 +153,30 @@ def test_nothing_is_reached(tenant: Launch, listener: int) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == []
     assert machine.ssh("ping -c1 -W1 " + address).returncode != 0
+
+
+def test_no_port_of_the_host_or_the_neighbour_answers(tenant: Launch, listener: int) -> None:
+    machine, other = tenant(), tenant()
+    serving = other.session("python3 -m http.server 8080 2>&1 & echo there; wait")
+    assert serving.stdout is not None
+    assert serving.stdout.readline() == "there\n"
+    address = other.ssh("hostname -I").stdout.split()[0]
+    own = subprocess.run(["hostname", "-I"], capture_output=True, text=True).stdout.split()
+    targets = [[next(each for each in own if ":" not in each), 65536], [address, SCAN_AT_ONCE + 1]]
+    machine.ssh("cat >/tmp/scan.py", text=SCAN)
+    scan = f"ulimit -n {SCAN_AT_ONCE + 64}; exec python3 /tmp/scan.py"
+    text = json.dumps([targets, SCAN_AT_ONCE, SCAN_SECONDS]) + "\n"
+    done = machine.ssh(f"sudo bash -c '{scan}'", text=text, seconds=120)
+    # From the neighbour to itself, the same scan finds what is served there.
+    other.ssh("cat >/tmp/scan.py", text=SCAN.replace("range(1, last, at_once)", "[8080]"))
+    found = other.ssh("python3 /tmp/scan.py", text=json.dumps([[["127.0.0.1", 65536]], 1, SCAN_SECONDS]) + "\n")
+    serving.kill()
+    serving.communicate()
+    assert json.loads(found.stdout)[1][0] == ["tcp", "127.0.0.1", 8080]
+    assert done.returncode == 0, done.stderr
+    asked, answered = json.loads(done.stdout)
+    assert answered == []
+    assert asked > 2 * 60_000
 
 
 def test_a_forward_goes_no_further_than_the_machine(tenant: Launch, listener: int) -> None:

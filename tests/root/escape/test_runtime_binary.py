@@ -3,19 +3,23 @@
 import hashlib
 import re
 import shutil
+import socket
 from pathlib import Path
 
 from root.conftest import needs
 from root.escape.conftest import Launch
 from root.linux import Node
+from root.machines import Machine
 
 pytestmark = needs("runc", "catatonit", "ssh")
-LOGINS = 20
-# Tries, for as long as it runs, to write to the program of every process, by each of the known ways.
+LOGINS, CALLERS, RUNS = 20, 60, 40
+TRIES = 1000
+# Tries, for as long as it runs, to write to the program of every process, by each of the known ways. Says how often
+# it has tried programs that are not the machine's own, of how many processes, and what it has opened.
 WRITER = """
 import os, sys, time
 print("there", flush=True)
-won = []
+won, tries, tried = [], 0, set()
 deadline = time.monotonic() + 60
 while time.monotonic() < deadline and not os.path.exists("/tmp/enough"):
     for pid in os.listdir("/proc"):
@@ -25,9 +29,13 @@ while time.monotonic() < deadline and not os.path.exists("/tmp/enough"):
         try:
             if not os.readlink(exe).startswith("/run/gpuaas"):
                 continue
+        except FileNotFoundError:
+            continue
         except OSError:
             pass
         for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND):
+            tries += 1
+            tried.add(pid)
             try:
                 handle = os.open(exe, os.O_PATH)
                 fd = os.open(f"/proc/self/fd/{handle}", flags)
@@ -41,7 +49,7 @@ while time.monotonic() < deadline and not os.path.exists("/tmp/enough"):
                 pass
             finally:
                 os.closerange(3, 64)
-print(won)
+print(tries, len(tried), won)
 """
 TAMPER = """
 exec 2>&1
@@ -96,14 +104,46 @@ def test_a_running_program_is_not_written(tenant: Launch) -> None:
     assert writer.stdout.readline() == "there\n"
     assert machine.root("usermod -s /usr/bin/shell gpu || sed -i 's,^\\(gpu:.*\\):.*,\\1:/usr/bin/shell,' /etc/passwd")
     comers = [machine.session("true") for _ in range(LOGINS)]
+    for _ in range(CALLERS):  # who only come to the door pass through the same programs, and quicker
+        with socket.create_connection(("127.0.0.1", machine.body.ssh_port)) as connection:
+            connection.settimeout(20)
+            assert connection.recv(4) == b"SSH-"
     for each in comers:
         each.communicate(timeout=60)
+    # The machine's own shell is no way in any more: its writer is told by the host.
+    first = machine.host._machines.record(machine.id).first.pid  # type: ignore[union-attr]
+    Path(f"/proc/{first}/root/tmp/enough").touch()
+    tries, processes, won = writer.communicate(timeout=60)[0].split(maxsplit=2)
+    assert won == "[]\n"
+    assert int(tries) >= TRIES
+    assert int(processes) > CALLERS // 2, "too few were seen to say anything"
     machine.stop()
-    assert writer.communicate(timeout=20)[0] in ("", "[]\n")
     machine.plant("sed -i 's,^\\(gpu:.*\\):.*,\\1:/bin/bash,' etc/passwd")
     machine.restart()
     assert programs(machine.node) == before
     assert machine.ssh("true").returncode == 0
+
+
+def test_the_oci_runtime_is_not_written_by_what_it_runs(machine: Machine) -> None:
+    """As it was done: the program that is run is the one that runs it, and a writer waits for that moment."""
+    machine.start()
+    runc = Path(shutil.which("runc") or "").resolve()
+    before = hashlib.sha256(runc.read_bytes()).hexdigest()
+    write = "printf '#!/proc/self/exe\\n' >/usr/bin/self; chmod 755 /usr/bin/self; cat >/tmp/w.py"
+    assert machine.exec("/bin/sh", "-c", write, text=WRITER).code == 0
+    # With the runtime's own library in its place too: the way of those that came after.
+    assert machine.exec("/bin/sh", "-c", "ln -s /proc/self/exe /usr/bin/linked").code == 0
+    writer = machine.popen("/usr/bin/python3", "/tmp/w.py")
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "there\n"
+    for number in range(RUNS):
+        machine.exec(("/usr/bin/self", "/proc/self/exe", "/usr/bin/linked")[number % 3])
+    assert machine.exec("/usr/bin/touch", "/tmp/enough").code == 0
+    tries, processes, won = writer.communicate(timeout=60)[0].split(maxsplit=2)
+    assert won == "[]\n"
+    assert int(tries) >= TRIES
+    assert int(processes) > RUNS // 4, "too few were seen to say anything"
+    assert hashlib.sha256(runc.read_bytes()).hexdigest() == before
 
 
 def test_root_inside_cannot_touch_what_the_platform_has_there(tenant: Launch) -> None:
