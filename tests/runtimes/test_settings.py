@@ -25,6 +25,16 @@ def test_file_and_environment(tmp_path: Path) -> None:
     assert (found.find_links, found.npm_registry, found.pypi_index) == (("/x", "/y"), "https://d", "https://a/simple")
 
 
+def test_what_pip_was_told_counts_where_nobody_says_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "s.yml"
+    said = {"GPUAAS_RUNTIME_SETTINGS": str(file), "PIP_FIND_LINKS": "/srv/pip ./here https://e/"}
+    file.write_text("npm_registry: https://d\n")
+    assert load(said).find_links == ("/srv/pip", "https://e/")
+    assert load({**said, "UV_FIND_LINKS": "/srv/uv"}).find_links == ("/srv/uv",)
+    file.write_text("find_links: [/srv/w]\n")
+    assert load(said).find_links == ("/srv/w",)
+
+
 def test_a_mirror_with_a_key_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "s.yml"
     file.write_text("indexes:\n  amd: {url: https://a, keyring: /etc/k.gpg, suite: /, components: main extra}\n")

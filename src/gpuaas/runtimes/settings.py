@@ -2,7 +2,7 @@
 
 A file of YAML (GPUAAS_RUNTIME_SETTINGS, or /etc/gpuaas/runtimes.yml), then the environment:
 GPUAAS_PYPI_INDEX, GPUAAS_FIND_LINKS, GPUAAS_NPM_REGISTRY, GPUAAS_DEBIAN_MIRROR, GPUAAS_DEBIAN_SECURITY_MIRROR;
-UV_DEFAULT_INDEX and UV_FIND_LINKS, which people who use uv have already, count too.
+UV_DEFAULT_INDEX, UV_FIND_LINKS and PIP_FIND_LINKS, which people who use uv or pip have already, count too.
 """
 
 import os
@@ -57,6 +57,8 @@ def load(environment: Mapping[str, str] = os.environ) -> Settings:
         "debian_security_mirror": environment.get("GPUAAS_DEBIAN_SECURITY_MIRROR"),
     }
     links = (environment.get("GPUAAS_FIND_LINKS") or environment.get("UV_FIND_LINKS") or "").replace(",", " ").split()
+    if not links and not settings.find_links:  # written for pip, which also takes what means nothing to a build
+        links = [link for link in environment.get("PIP_FIND_LINKS", "").split() if _PLACE.fullmatch(link)]
     changed = {name: value for name, value in said.items() if value}
     for name, value in [*changed.items(), *(("find links", link) for link in links)]:
         if not _PLACE.fullmatch(value):

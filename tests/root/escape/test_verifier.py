@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.container.boot import ReadOnlyBind
+from gpuaas.node.host.container.boot import ReadOnlyBind, View
 from gpuaas.node.host.container.verify import verify
-from gpuaas.node.host.mounts.operations import FileSystem
+from gpuaas.node.host.mounts.mounts import Attribute, Propagation
+from gpuaas.node.host.mounts.operations import Directory, FileSystem, Propagate, Unmount
 from root.conftest import needs
 from root.machines import Machine, network_namespace
 
@@ -144,4 +145,27 @@ def test_what_is_mounted_below_something_read_only_is_so_too(machine: Machine, w
     machine.end()
     machine.start({"mounts": mount_without("/opt/given", "rro")})
     with pytest.raises(HostError, match="/opt/given/inner is not ro"):
+        verify(machine.pid, machine.boot, machine.layout)
+
+
+@pytest.mark.acceptance("D05")
+def test_a_place_for_runtimes_that_can_be_written_is_found_out(machine: Machine, work: Path) -> None:
+    """The place itself, and a version in it."""
+    place = work / "view"
+    place.mkdir()
+    machine.change(
+        FileSystem("tmpfs", str(place), {"mode": "0755"}),
+        Propagate(str(place), Propagation.SHARED),
+        Directory(str(place / "tool")),
+    )
+    machine.start(views=(View(str(place), "/opt/gpuaas/runtimes", read_only=True),))
+    verify(machine.pid, machine.boot, machine.layout)
+    assert "Read-only" in machine.exec("/usr/bin/touch", "/opt/gpuaas/runtimes/file").output
+    machine.change(FileSystem("tmpfs", str(place / "tool"), attributes=Attribute.NOSUID | Attribute.NODEV))
+    with pytest.raises(HostError, match="/opt/gpuaas/runtimes/tool is not ro"):
+        verify(machine.pid, machine.boot, machine.layout)
+    machine.change(Unmount(str(place / "tool")))
+    machine.end()
+    machine.start({"mounts": mount_without("/opt/gpuaas/runtimes", "ro")})
+    with pytest.raises(HostError, match="/opt/gpuaas/runtimes is not ro"):
         verify(machine.pid, machine.boot, machine.layout)
