@@ -17,6 +17,7 @@ from gpuaas.kit.errors import HostError
 from gpuaas.kit.ids import Ids
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.helper import Helper
+from gpuaas.node.host.network import checks, forwarding
 from gpuaas.node.host.network.network import Network
 from gpuaas.node.host.paths import Paths
 from node.samples import ID, OTHER_ID, PROJECT
@@ -495,6 +496,37 @@ def test_the_host_is_as_before_when_nobody_is_left(make: Make, paths: Paths) -> 
     network.clear()
 
 
+def test_who_is_gone_for_good_keeps_nothing_switched(make: Make, paths: Paths, work: Path) -> None:
+    """A killed installation's mark says what the switch was before; whoever comes next goes by that, and ends it."""
+    switch, marks = Path("/proc/sys/net/ipv4/ip_forward"), forwarding.NEEDED_BY
+    before = switch.read_text()
+    others = set(os.listdir(marks)) if marks.is_dir() else set()
+    network = make()
+    without_table, without_directory = marks / "gpuaas-killed", marks / "gpuaas-erased"
+    without_table.write_text(before.strip())  # as an older agent has written it
+    subprocess.run(["nft", "add", "table", "inet", without_directory.name], check=True)
+    try:
+        without_directory.write_text(f"{before.strip()}\n{work}/erased\n")
+        said = forwarding.marks()
+        assert said[TABLE] == ""
+        assert "no nft table gpuaas-killed" in said["gpuaas-killed"]
+        assert f"{work}/erased is gone" in said["gpuaas-erased"]
+        finding = checks.marks()
+        assert not finding.ok
+        assert not finding.required
+        assert f"{marks}/gpuaas-killed: there is no nft table" in finding.problem
+        assert "gpuaas down" in finding.remedy
+        network.prepare()
+        assert set(os.listdir(marks)) == others | {TABLE}
+        assert switch.read_text() == "1\n"
+        without_table.write_text(before.strip())
+        network.clear()
+    finally:
+        subprocess.run(["nft", "delete", "table", "inet", without_directory.name], check=True)
+    assert switch.read_text() == before
+    assert (set(os.listdir(marks)) if marks.is_dir() else set()) == others
+
+
 def test_a_link_that_nobody_finished_goes_at_the_next_start(network: Network) -> None:
     subprocess.run(["ip", "link", "add", f"{LINKS}al-unfinished", "type", "veth", "peer", "gypeer"], check=True)
     network.prepare()
@@ -556,6 +588,7 @@ DOOMED = """
 import os, signal, sys
 from pathlib import Path
 from gpuaas.node.host.mounts.helper import Helper
+from gpuaas.node.host.network import checks, forwarding
 from gpuaas.node.host.network.network import Network
 from gpuaas.node.host.paths import Paths
 from node.samples import ID, PROJECT

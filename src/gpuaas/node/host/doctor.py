@@ -22,6 +22,7 @@ from gpuaas.node.host.findings import Finding, bad, good, ready, render
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Found
 from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.network import checks
 from gpuaas.node.host.oci_runtimes import SEARCH_PATH, Runtime
 from gpuaas.node.host.paths import Paths
 
@@ -35,7 +36,7 @@ _PROBE_PREFIX = ".doctor-"
 _POOR_FILESYSTEMS = {"overlay", "nfs", "nfs4", "9p", "tmpfs"}
 
 
-def check(paths: Paths, *, simulated_gpus: str = "") -> list[Finding]:
+def check(paths: Paths, *, simulated_gpus: str = "", interfaces: str = "gv") -> list[Finding]:
     layout = cgroup_layout.detect()
     tried = _try(paths.state)
     return [
@@ -47,6 +48,8 @@ def check(paths: Paths, *, simulated_gpus: str = "") -> list[Finding]:
         cgroups(layout),
         *runtimes(oci_runtimes.installed(layout)),
         _program("nft", "nftables", ["--version"]),
+        checks.firewall(interfaces),
+        checks.marks(),
         _init(),
         _program("mmdebstrap", "mmdebstrap", ["--version"], required=False),
         images(tried["erofs"]),

@@ -132,7 +132,9 @@ class LinuxHost:
         """Makes this host ready to take machines. Takes a minute the first time: the base image is built."""
         try:
             self._reason = "the node is being examined"
-            ready, reason = findings.ready(doctor.check(self._config.paths, simulated_gpus=self._config.simulate_gpus))
+            config = self._config
+            found = doctor.check(config.paths, simulated_gpus=config.simulate_gpus, interfaces=config.interfaces)
+            ready, reason = findings.ready(found)
             if ready:
                 self._machines.runtime()
                 self._reason = "the base image is being built"

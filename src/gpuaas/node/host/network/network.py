@@ -70,7 +70,7 @@ class Network:
         """Once at every start of the agent, before anything else."""
         pins.prepare(self._paths.networks)
         self._table.install(self.resolvers())
-        forwarding.switch_on(self._name)
+        forwarding.switch_on(self._name, self._paths.run)
         # Without an alias: whoever made it died in between, and nothing says any more whose it is.
         for name, alias in links.named(self._interfaces).items():
             if not alias:

@@ -31,6 +31,11 @@ def listed(command: str) -> list[dict[str, Any]]:
     return found
 
 
+def tables() -> set[str]:
+    """The names of all that there are."""
+    return {each["table"]["name"] for each in listed("list tables") if "table" in each}
+
+
 def _run(commands: str, flags: int) -> bytes:
     global _opened
     with _lock:
