@@ -32,7 +32,20 @@ OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED = "own", "sibling", "foreign", "g
 VARIANTS = (OWN, SIBLING, FOREIGN, GONE, RANDOM, MALFORMED)
 NOT_A_NAME = "no such"
 PASSWORD = "correct horse battery"
-HARMLESS = {"limit", "cursor", "all", "object", "after", "since", "step", "from", "to", "by", "state"}
+HARMLESS = {
+    "limit",
+    "cursor",
+    "older_than_seconds",
+    "all",
+    "object",
+    "after",
+    "since",
+    "step",
+    "from",
+    "to",
+    "by",
+    "state",
+}
 SUBJECTS = ("allocation", "operation", "project", "org", "token", "key", "node", "reservation")
 
 _numbers = count()
@@ -446,6 +459,7 @@ BODIES: dict[str | None, Callable[[World, Place | None, str | None], dict[str, A
     "Launch": _launch,
     "PlanRequest": lambda world, *_: {"offer": "h100-1"},
     "Confirm": _confirm,
+    "CollectImages": lambda *_: {"older_than_seconds": 86_400},
     "MachineKeys": lambda world, *_: {"keys": ["laptop"]},
     "Extend": lambda world, *_: {"seconds": 60},
     "LeasePolicyRequest": lambda world, *_: {"idle_seconds": 7200},

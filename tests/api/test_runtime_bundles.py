@@ -1,6 +1,7 @@
 """The catalog over HTTP: what operators publish, what everybody sees, what nodes fetch."""
 
 import hashlib
+import os
 import time
 from typing import Any
 
@@ -247,3 +248,23 @@ def test_the_doctor_misses_images(world: World, http: httpx.Client, operator: di
     (IMAGES / f"{lost.digest}.erofs").unlink()
     found = {item["name"]: item for item in http.get(f"{API}/platform/doctor", headers=operator).json()["findings"]}
     assert found["runtimes"]["problem"] == "This server does not have: lost:1."
+
+
+def test_images_that_nobody_needs_are_listed_and_removed(http: httpx.Client, operator: dict[str, str]) -> None:
+    """What is published stays, however old its file is."""
+    kept = published(http, operator, catalog.new_slug())
+    orphan = hashlib.sha256(catalog.new_slug().encode()).hexdigest()
+    IMAGES.joinpath(f"{orphan}.erofs").write_bytes(b"12345")
+    for digest in (orphan, kept["digest"]):
+        os.utime(IMAGES / f"{digest}.erofs", (0, 0))
+    listed = http.get(f"{API}/runtime-images/unused", headers=operator).json()
+    found = {item["digest"]: item for item in listed["items"]}
+    assert found[orphan] == {"digest": orphan, "size_bytes": 5, "kind": "image", "name": ""}
+    assert kept["digest"] not in found
+    assert IMAGES.joinpath(f"{orphan}.erofs").exists()
+    once = {**operator, "Idempotency-Key": orphan}
+    removed = http.post(f"{API}/runtime-images/collect", json={}, headers=once)
+    assert orphan in {item["digest"] for item in removed.json()["items"]}
+    assert not [file for file in IMAGES.iterdir() if orphan in file.name]
+    assert IMAGES.joinpath(f"{kept['digest']}.erofs").exists()
+    assert http.post(f"{API}/runtime-images/collect", json={}, headers=once).json() == removed.json()

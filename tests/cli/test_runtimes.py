@@ -1,6 +1,7 @@
 """`gpuaas runtime` without a build: names, recipes, errors. Builds are in tests/runtimes/test_builds.py."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -204,3 +205,33 @@ def test_the_script_passes_its_flags_on(gpuaas: Gpuaas, tmp_path: Path) -> None:
     assert refused.returncode == 4
     assert "nodejs" in refused.stderr
     assert not (tmp_path / "state").exists()
+
+
+def test_gc_lists_and_with_yes_removes(gpuaas: Gpuaas, server: Playback) -> None:
+    item = {"digest": "a" * 64, "size_bytes": 3 * 2**30, "kind": "image", "name": "torch:1"}
+    found = {"items": [item], "next_cursor": None, "size_bytes": 3 * 2**30}
+    server.on("GET", "/api/v1/runtime-images/unused", Answer(200, found))
+    server.on("POST", "/api/v1/runtime-images/collect", Answer(200, found))
+    listed = gpuaas("runtime", "gc")
+    assert listed.code == 0
+    assert "torch:1" in listed.out
+    assert "3.0G can be freed" in listed.err
+    assert server.to("POST", "/api/v1/runtime-images/collect") == []
+    removed = gpuaas("runtime", "gc", "--yes", "--older-than", "7d")
+    assert "3.0G are free again" in removed.err
+    (asked,) = server.to("POST", "/api/v1/runtime-images/collect")
+    assert json.loads(asked.body) == {"older_than_seconds": 7 * 86400}
+    assert gpuaas("runtime", "gc", "--older-than", "5m").code == 2
+
+
+def test_gc_of_this_machine(gpuaas: Gpuaas, server: Playback, tmp_path: Path) -> None:
+    log = tmp_path / "runtimes" / "logs" / "old.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("12345")
+    os.utime(log, (0, 0))
+    listed = gpuaas("runtime", "gc", "--local", "--json", "--state-dir", str(tmp_path))
+    assert [item["path"] for item in listed.json["items"]] == [str(log)]
+    assert log.exists()
+    assert "5B are free again" in gpuaas("runtime", "gc", "--local", "--yes", "--state-dir", str(tmp_path)).err
+    assert not log.exists()
+    assert server.asked == []

@@ -82,3 +82,13 @@ def test_changes_on_a_machine(server: Playback, client: Client) -> None:
     (asked,) = server.to("POST", where)
     assert asked.json == {"runtime_bundle_slug": "pytorch", "version": "2", "replace": "tensorflow"}
     assert server.to("POST", f"{where}/pytorch/rollback")[0].json == {"version": "1"}
+
+
+def test_images_that_nobody_needs(server: Playback, client: Client) -> None:
+    item = {"digest": "a" * 64, "size_bytes": 5, "kind": "upload", "name": ""}
+    found = Answer(200, {"items": [item], "next_cursor": None, "size_bytes": 5})
+    server.on("GET", "/api/v1/runtime-images/unused", found)
+    server.on("POST", "/api/v1/runtime-images/collect", found)
+    assert client.runtimes.unused_images(older_than_seconds=7200).items[0].kind == "upload"
+    assert client.runtimes.collect_images().size_bytes == 5
+    assert server.to("POST", "/api/v1/runtime-images/collect")[0].json == {"older_than_seconds": 86400}

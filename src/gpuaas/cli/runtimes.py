@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuaas.cli import exits, output, runtime_catalog, runtime_index, runtime_machines, runtime_sources
+from gpuaas.cli import exits, output, runtime_catalog, runtime_gc, runtime_index, runtime_machines, runtime_sources
 from gpuaas.cli.command import Group
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.session import Session
@@ -34,7 +34,7 @@ def runtime() -> None:
 
 
 for _command in (
-    *(runtime_catalog.deploy, runtime_catalog.deprecate),
+    *(runtime_catalog.deploy, runtime_catalog.deprecate, runtime_gc.gc),
     *(runtime_machines.apply, runtime_machines.use, runtime_machines.rollback),
     *(runtime_machines.repair, runtime_machines.remove, runtime_machines.history),
     *(runtime_sources.pull, runtime_sources.source, runtime_index.index),

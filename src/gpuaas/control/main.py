@@ -85,6 +85,7 @@ def application(
     @asynccontextmanager
     async def background(app: Litestar) -> AsyncIterator[None]:
         app.state["pulse"] = Pulse(store)
+        await asyncio.to_thread(app.state["images"].bring_back_all)
         working = (wakes.listen(), loop.run(store, wakes), dispatch.run())
         tasks = [asyncio.create_task(work) for work in working]
         try:

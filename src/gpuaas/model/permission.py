@@ -95,6 +95,8 @@ PERMISSIONS: dict[str, Permission] = {
     "offer.write": _platform(PLATFORM_ADMIN),
     "runtime_bundle.read": SIGNED_IN,
     "runtime_bundle.write": OPERATORS,
+    "runtime_image.read": OPERATORS,
+    "runtime_image.collect": OPERATORS,
     "price.read": SIGNED_IN,
     "price.write": _platform(PLATFORM_ADMIN),
     "usage.correct": _platform(PLATFORM_ADMIN),

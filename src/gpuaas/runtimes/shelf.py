@@ -28,6 +28,7 @@ class Shelf:
     def make(self) -> None:
         for name in ("artifacts", "bases", "locks", "images", "bundles", "logs", "apt", "uv", "work"):
             (self.path / name).mkdir(mode=0o755, parents=True, exist_ok=True)
+        (self.path / ".lock").touch()
 
     def artifact(self, digest: str) -> Path:
         return self.path / "artifacts" / digest.replace(":", "-")
@@ -58,16 +59,29 @@ class Shelf:
     def workspace(self) -> Iterator[Path]:
         """A fresh directory on the same file system, gone afterwards. What a killed build has left goes first."""
         work = self.path / "work"
-        for left in work.iterdir():
-            _remove_abandoned(left)
-        directory = Path(tempfile.mkdtemp(dir=work))
-        lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield directory
-        finally:
-            remove_tree(directory)
-            os.close(lock)
+        with (self.path / ".lock").open("a") as used:
+            fcntl.flock(used, fcntl.LOCK_SH)  # with others, but not while somebody tidies up
+            for left in work.iterdir():
+                _remove_abandoned(left)
+            directory = Path(tempfile.mkdtemp(dir=work))
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                yield directory
+            finally:
+                remove_tree(directory)
+                os.close(lock)
+
+    @contextmanager
+    def tidying(self) -> Iterator[None]:
+        """Nobody builds or takes in anything meanwhile."""
+        with (self.path / ".lock").open("a") as used:
+            try:
+                fcntl.flock(used, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                said = f"Somebody builds or fetches a runtime in {self.path} right now."
+                raise Problem("in_progress", 409, said, "Try again when they are done.") from error
+            yield
 
     @contextmanager
     def deciding(self) -> Iterator[None]:

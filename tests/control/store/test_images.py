@@ -1,7 +1,9 @@
 """Images on the server's disk: complete and checked under their name, or not there."""
 
+import fcntl
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,3 +73,53 @@ def test_two_do_not_send_the_same_at_once(images: Images) -> None:
             send(images, IMAGE)
     assert refused.value.code == "in_progress"
     assert images.received(DIGEST, len(IMAGE)) == 10  # what came before the connection was lost is kept
+
+
+def test_what_was_put_aside_is_not_here_and_comes_back(images: Images) -> None:
+    send(images, IMAGE)
+    assert images.put_aside(DIGEST)
+    assert not images.complete(DIGEST)
+    assert images.put_aside(DIGEST), "twice is once"
+    assert [(each.digest, each.whole) for each in images.stored()] == [(DIGEST, True)]
+    Images(images.directory).bring_back_all()  # as a server does at its start
+    assert images.path(DIGEST).read_bytes() == IMAGE
+    images.drop_aside([DIGEST])
+    assert images.complete(DIGEST), "what has its name is never dropped"
+    assert not images.put_aside("0" * 64)
+
+
+def test_sent_again_while_it_is_aside(images: Images) -> None:
+    send(images, IMAGE)
+    images.put_aside(DIGEST)
+    assert send(images, IMAGE) == len(IMAGE)
+    images.drop_aside([DIGEST])
+    assert images.path(DIGEST).read_bytes() == IMAGE
+
+
+def test_half_an_image_that_is_being_sent_is_not_dropped(images: Images) -> None:
+    with images.arriving(DIGEST, len(IMAGE), 0) as arrival:
+        arrival.write(IMAGE[:10])
+        assert not images.drop_partial(DIGEST)
+    assert images.received(DIGEST, len(IMAGE)) == 10
+    assert images.drop_partial(DIGEST)
+    assert images.stored() == []
+    assert not images.drop_partial(DIGEST)
+
+
+def test_dropped_between_opening_and_locking(images: Images, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes go into a file that has a name, never into the one that has just lost it."""
+    send(images, IMAGE[:10])
+    lock, seen = fcntl.flock, []
+
+    def just_before(file: Any, how: int) -> None:
+        if not seen:
+            seen.append(how)
+            images.directory.joinpath(f".{DIGEST}.partial").unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", just_before)
+    with pytest.raises(Problem) as refused:
+        send(images, IMAGE[10:], 10)
+    assert (refused.value.code, refused.value.extra["received"]) == ("hole", 0)
+    assert send(images, IMAGE) == len(IMAGE)
+    assert images.path(DIGEST).read_bytes() == IMAGE

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, put
+from litestar import Response, get, post, put
 from litestar.params import Parameter
 from litestar.response import Stream
 
-from gpuaas.control.app import runtime_bundles
-from gpuaas.control.http.endpoint import Req, Result, correlation_of, mutate, read_as, store_of
+from gpuaas.control.app import runtime_bundles, runtime_images
+from gpuaas.control.http.endpoint import Req, Result, correlation_of, mutate, read, read_as, store_of
 from gpuaas.control.http.runtime_bundles import images_of
 from gpuaas.control.store.images import Arrival, Images
 from gpuaas.control.store.transaction import Tx
@@ -28,6 +28,8 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})")
 Digest = Annotated[
     str, Parameter(min_length=64, max_length=64, pattern=r"^[0-9a-f]{64}" + api.END, description="The sha256.")
 ]
+
+OlderThan = Annotated[int, Parameter(ge=3600, le=10 * 366 * 86_400, description="Nobody has touched it for so long.")]
 
 
 class _Sent(msgspec.Struct, frozen=True):
@@ -106,6 +108,35 @@ async def fetch(request: Req, digest: Digest) -> Stream:
     )
 
 
+@get("/runtime-images/unused", opt={"action": "runtime_image.read"}, sync_to_thread=True,
+     summary="Images and halves of images on this server that nobody needs any more (operators)")  # fmt: skip
+def unused(request: Req, older_than_seconds: OlderThan = 86_400) -> Response[api.UnusedImages]:
+    images = images_of(request)
+    return read(request, lambda tx, caller: _unused(runtime_images.unused(tx, caller, images, older_than_seconds)))
+
+
+@post("/runtime-images/collect", opt={"action": "runtime_image.collect"}, status_code=200, sync_to_thread=True,
+      summary="Remove images that nobody needs any more (operators), and say which they were")  # fmt: skip
+def collect(request: Req, data: api.CollectImages) -> Response[api.UnusedImages]:
+    images, aside = images_of(request), set[str]()
+
+    def work(tx: Tx, caller: Caller) -> Result:
+        return Result(_unused(runtime_images.collect(tx, caller, images, data.older_than_seconds, aside)))
+
+    try:
+        done = mutate(request, work, data)
+    except BaseException:
+        images.bring_back(aside)
+        raise
+    images.drop_aside(aside)
+    return done
+
+
+def _unused(found: list[runtime_images.Unused]) -> api.UnusedImages:
+    items = [api.UnusedImage(each.digest, each.size, each.kind, each.name) for each in found]
+    return api.UnusedImages(items, None, sum(each.size for each in found))
+
+
 def _elsewhere() -> Problem:
     return Problem(
         "image_not_here",
@@ -140,4 +171,4 @@ async def _bytes(images: Images, path: Path, first: int, last: int) -> AsyncIter
         images.streams -= 1
 
 
-ROUTES: list[Any] = [send, fetch]
+ROUTES: list[Any] = [send, fetch, unused, collect]

@@ -1,21 +1,38 @@
 """Images of runtimes on the server's disk, by digest: what is here under its name was checked, byte for byte.
 
 A directory that several replicas may share. What arrives is kept beside, also half, until it is complete.
+
+<sha256>.erofs
+.<sha256>.partial     what has arrived of one
+.<sha256>.aside       about to be removed: not here for anybody, and back in a moment if somebody turns out to need it
 """
 
 import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from gpuaas.kit.errors import Problem, conflict, invalid
 
 SPARE_BYTES = 512 * 2**20  # the disk is also the database's, where both are on one
+_NAME = re.compile(r"([0-9a-f]{64})\.erofs|\.([0-9a-f]{64})\.(partial|aside)")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file of the directory: an image, or the half of one."""
+
+    digest: str
+    size: int
+    changed: float  # unix seconds
+    whole: bool
 
 
 class Images:
@@ -42,12 +59,7 @@ class Images:
     def arriving(self, digest: str, size: int, first: int) -> Iterator["Arrival"]:
         """One writer at a time. What was sent before is skipped, what would leave a hole is refused."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o755)
-        with self._partial(digest).open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                said = "Somebody else sends this image right now."
-                raise conflict("in_progress", said, "Wait for them.", retry_after=5) from error
+        with self._own(digest) as file:
             here = size if self.complete(digest) else os.fstat(file.fileno()).st_size
             if first > here:
                 said = f"{here} bytes are here, and this begins at {first}."
@@ -56,8 +68,75 @@ class Images:
                 raise _full(f"there is no room for {size - here} bytes more")
             yield Arrival(self, file, digest, size, here, skip=here - first)
 
+    @contextmanager
+    def _own(self, digest: str) -> Iterator[BinaryIO]:
+        """What has arrived of it, for one writer. Not a file that lost its name while we opened it."""
+        while True:
+            with self._partial(digest).open("ab") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    said = "Somebody else sends this image right now."
+                    raise conflict("in_progress", said, "Wait for them.", retry_after=5) from error
+                if not _is_at(file, self._partial(digest)):
+                    continue
+                yield file
+                return
+
     def _partial(self, digest: str) -> Path:
         return self.directory / f".{digest}.partial"
+
+    def _aside(self, digest: str) -> Path:
+        return self.directory / f".{digest}.aside"
+
+    def stored(self) -> list[Stored]:
+        """Everything that takes room, also what was put aside by somebody who was killed then."""
+        found = {}
+        for name in os.listdir(self.directory) if self.directory.exists() else ():
+            if (match := _NAME.fullmatch(name)) is None:
+                continue
+            try:
+                about = (self.directory / name).stat()
+            except FileNotFoundError:
+                continue
+            one = Stored(match[1] or match[2], about.st_size, about.st_mtime, match[3] != "partial")
+            found[one.digest, one.whole] = one
+        return [found[key] for key in sorted(found)]
+
+    def put_aside(self, digest: str) -> bool:
+        """From here on it is not here; whether it was."""
+        try:
+            self.path(digest).rename(self._aside(digest))
+        except FileNotFoundError:
+            return self._aside(digest).exists()
+        return True
+
+    def bring_back(self, digests: Iterable[str]) -> None:
+        """Somebody needs them, or whoever put them aside is gone. Never wrong: an image under its name harms nobody."""
+        for digest in digests:
+            try:
+                self._aside(digest).rename(self.path(digest))
+            except FileNotFoundError:
+                continue
+
+    def bring_back_all(self) -> None:
+        """At the start of a server: one that was killed may have left some aside that are needed."""
+        for file in self.directory.glob(".*.aside") if self.directory.exists() else ():
+            self.bring_back([file.name.removeprefix(".").removesuffix(".aside")])
+
+    def drop_aside(self, digests: Iterable[str]) -> None:
+        for digest in digests:
+            self._aside(digest).unlink(missing_ok=True)
+
+    def drop_partial(self, digest: str) -> bool:
+        """Unless somebody sends it right now."""
+        try:
+            with self._partial(digest).open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._partial(digest).unlink(missing_ok=True)
+        except (FileNotFoundError, BlockingIOError):
+            return False
+        return True
 
     def settle(self, digest: str, size: int) -> None:
         """All bytes are here: they are what their name says, or gone."""
@@ -111,6 +190,13 @@ class Arrival:
         if self.here == self._size:
             self._images.settle(self._digest, self._size)
         return self.here
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _full(why: str) -> Problem:

@@ -1,6 +1,7 @@
 """The catalog of runtimes. `move` is the only writer of a version's state."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from gpuaas.control.store.rows import jsonb, made, names, unique
@@ -63,6 +64,28 @@ def by_id(tx: Tx, id: str, *, lock: bool = False) -> RuntimeBundle | None:
 
 def by_digest(tx: Tx, digest: str) -> list[RuntimeBundle]:
     return [made(RuntimeBundle, row) for row in tx.run(f"{_SELECT} WHERE digest = %(digest)s", {"digest": digest})]
+
+
+def lock_all(tx: Tx, digests: Sequence[str]) -> None:
+    """Waits for whoever changes a version with one of these images, and has all others wait for us."""
+    statement = """SELECT id FROM managed_runtime_bundles WHERE digest = ANY(%(digests)s::text[])
+        ORDER BY id FOR NO KEY UPDATE"""
+    tx.run(statement, {"digests": list(digests)}).fetchall()
+
+
+def needed(tx: Tx, digests: Sequence[str], since: datetime) -> set[str]:
+    """Those of these images that somebody can still ask for: all that is published, what is deprecated while a machine
+    has it, and whatever was deprecated or described after `since`."""
+    named = {"digests": list(digests), "since": since}
+    rows = tx.run(
+        """SELECT b.digest FROM managed_runtime_bundles b WHERE b.digest = ANY(%(digests)s::text[]) AND (
+            b.state = 'published'
+            OR b.state = 'draft' AND b.created_at > %(since)s
+            OR b.state = 'deprecated' AND (b.deprecated_at > %(since)s OR EXISTS (
+                SELECT 1 FROM allocation_runtimes r WHERE r.bundle_id = b.id AND r.ended_at IS NULL)))""",
+        named,
+    )
+    return {str(row[0]) for row in rows}
 
 
 def visible(

@@ -16,10 +16,16 @@ _ACCOUNTS = "root:x:0:0:root:/tmp:/bin/sh\nnobody:x:65534:65534:nobody:/:/usr/sb
 _FORMAT = 1
 
 
-def ensure_base(artifacts: Iterable[Artifact], shelf: Shelf, work: Path) -> Path:
+def base_of(artifacts: Iterable[Artifact], shelf: Shelf) -> Path:
+    """Where it is, or would be."""
     listed = sorted(artifacts, key=lambda each: each.name)
     text = f"{_FORMAT}\n" + "\n".join(each.digest for each in listed)
-    final = shelf.path / "bases" / hashlib.sha256(text.encode()).hexdigest()
+    return shelf.path / "bases" / hashlib.sha256(text.encode()).hexdigest()
+
+
+def ensure_base(artifacts: Iterable[Artifact], shelf: Shelf, work: Path) -> Path:
+    listed = sorted(artifacts, key=lambda each: each.name)
+    final = base_of(listed, shelf)
     if final.exists():
         return final
     made = work / "base"

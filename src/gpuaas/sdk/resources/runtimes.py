@@ -9,6 +9,7 @@ from gpuaas.wire.api import (
     AllocationRuntimes,
     ApplyRuntime,
     Changed,
+    CollectImages,
     NewRuntimeBundle,
     RollbackRuntime,
     RuntimeBundlePage,
@@ -16,6 +17,7 @@ from gpuaas.wire.api import (
     RuntimeChangePage,
     RuntimeChangeView,
     RuntimeImageView,
+    UnusedImages,
 )
 
 CHUNK = 8 << 20
@@ -68,6 +70,14 @@ class Runtimes:
     def deprecate(self, name: str) -> RuntimeBundleView:
         """For operators: nobody gets it anew; machines that have it keep it."""
         return self._api.post(path("runtime-bundles", _spelled(name), "deprecate"), None, RuntimeBundleView)
+
+    def unused_images(self, *, older_than_seconds: int = 86_400) -> UnusedImages:
+        """For operators: what `collect_images` would remove."""
+        return self._api.get(path("runtime-images", "unused"), UnusedImages, {"older_than_seconds": older_than_seconds})
+
+    def collect_images(self, *, older_than_seconds: int = 86_400) -> UnusedImages:
+        """For operators: removes images that no version needs any more, and uploads that nobody finished."""
+        return self._api.post(path("runtime-images", "collect"), CollectImages(older_than_seconds), UnusedImages)
 
     def on(self, machine: str) -> AllocationRuntimes:
         """What a machine has, and who owns which of its paths."""

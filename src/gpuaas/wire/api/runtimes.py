@@ -7,6 +7,8 @@ from msgspec import Meta
 
 from gpuaas.wire.api.base import In, Out, Ref, RuntimeName, RuntimeVersion
 
+OlderThan = Annotated[int, Meta(ge=3600, le=10 * 366 * 86_400)]  # never what is on its way
+
 
 class NewRuntimeBundle(In, frozen=True):
     """`manifest`: as the build wrote it. `project`: only for that project; else for everybody."""
@@ -169,3 +171,24 @@ class RuntimeImageView(Out, frozen=True):
     size_bytes: int
     received_bytes: int
     complete: bool
+
+
+class CollectImages(In, frozen=True):
+    """`older_than_seconds`: what nobody needs, and nobody has touched for so long."""
+
+    older_than_seconds: OlderThan = 86_400
+
+
+class UnusedImage(Out, frozen=True):
+    """`kind`: image, or upload, which is the half of one. `name`: the version that had it, where there was one."""
+
+    digest: str
+    size_bytes: int
+    kind: str
+    name: str
+
+
+class UnusedImages(Out, frozen=True):
+    items: list[UnusedImage]
+    next_cursor: str | None
+    size_bytes: int
