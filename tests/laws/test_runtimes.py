@@ -5,12 +5,13 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from gpuaas.node.board import Trouble
 from gpuaas.node.host.fake import Crash
 from gpuaas.node.upkeep import Upkeep, keep_up
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
-from node.samples import ID, World, body
+from node.samples import ID, STORE, World, body, key
 
 OLD, NEW = "a" * 64, "b" * 64
 ONE = RuntimeSpec("tool", "1.0", OLD, 1000)
@@ -121,6 +122,54 @@ def test_every_change_ends_as_it_was_asked_for_without_a_restart(change: Change)
     assert "runtimes_ensure:shown" in points(world, change, 0)
     assert shown(world) == told(world) == AFTER[change]
     assert world.host.starts[ID] == starts + (change is restart)
+
+
+@pytest.mark.parametrize("change", [each for each in BEFORE if each is not restart], ids=lambda each: each.__name__)
+def test_a_change_of_runtimes_alone_asks_for_nothing_else(change: Change) -> None:
+    world = before(change)
+    host_key = world.condition().host_key
+    passed = points(world, change, 0)
+    assert {point.partition(":")[0] for point in passed} == {"runtimes_ensure"}
+    assert world.condition().host_key == host_key != ""
+    assert {step.state for step in world.condition().steps} == {"done"}
+
+
+def _another_agent(world: World) -> None:
+    world.agent()
+
+
+def _a_death(world: World) -> None:
+    world.host.kill(ID)
+
+
+def _a_death_that_nobody_saw(world: World) -> None:
+    """The next server counts from elsewhere, so what was applied is not known to be of its making."""
+    world.runner.journal.synced(STORE)
+    world.specs[ID] = replace(world.specs[ID], generation=0)
+    world.host.kill(ID)
+
+
+def _a_failure(world: World) -> None:
+    """Of a pass for other keys, of which nothing may be thought to be done."""
+    world.host.fail("access_ensure", times=1)
+    world.want(ID, body(world.host, keys=[key("SHA256:two")]))
+    world.tell()
+    world.runner.converge(ID)
+    assert world.condition().state == "converging"
+
+
+@pytest.mark.parametrize("doubt", [_another_agent, _a_death, _a_death_that_nobody_saw, _a_failure])
+def test_after_any_doubt_everything_is_looked_at(doubt: Change) -> None:
+    world = before(apply)
+    doubt(world)
+    apply(world)
+    world.tell()
+    passed: set[str] = set()
+    world.host.hook = lambda point, id: passed.add(point.partition(":")[0])
+    world.runner.converge(ID)
+    assert {"access_ensure", "network_ensure", "runtimes_ensure"} <= passed
+    assert shown(world) == told(world) == AFTER[apply]
+    assert world.host.state.containers[ID].running
 
 
 @pytest.mark.parametrize(("change", "point"), CRASHES)

@@ -33,6 +33,17 @@ class Trouble:
     final: bool = False
 
 
+@dataclass(frozen=True)
+class Made:
+    """How a machine was left by a pass of this agent that made all of it."""
+
+    body: AllocationBody  # narrowed to the keys that might get in
+    host_key: str
+
+    def is_but_for_runtimes(self, body: AllocationBody) -> bool:
+        return replace(self.body, runtimes=body.runtimes, repairs=body.repairs) == body
+
+
 class Board:
     def __init__(self, journal: Journal, clock: Clock) -> None:
         # Called from any thread, without the lock: there may be something to do and to say, or only progress to tell.
@@ -40,6 +51,7 @@ class Board:
         self.on_progress: Callable[[], None] = lambda: None
         self.conditions: dict[str, Condition] = {}
         self.settled: dict[str, Target] = {}
+        self.made: dict[str, Made] = {}
         self.retries: dict[str, Retry] = {}
         self.stale: set[str] = set()  # settled, but something that their runtimes wait for has changed
         self.troubles: dict[str, Trouble] = {}  # by the digest of an image
@@ -78,7 +90,7 @@ class Board:
         progress: Progress,
         applied: Applied,
         target: Target,
-        host_key: str,
+        made: Made,
         runtimes: Iterable[RuntimeReport] = (),
     ) -> None:
         with self._lock:
@@ -88,9 +100,10 @@ class Board:
             if record.applied != applied or record.down:
                 self._journal.change(spec.id, applied=applied, down=False)
             self.settled[spec.id] = target
+            self.made[spec.id] = made
             self.retries.pop(spec.id, None)
             told = self._told(spec, runtimes)
-            self.conditions[spec.id] = progress.condition("ready", host_key=host_key, runtimes=told)
+            self.conditions[spec.id] = progress.condition("ready", host_key=made.host_key, runtimes=told)
 
     def runtimes(self, spec: Spec, reports: Iterable[RuntimeReport]) -> None:
         """How they stand now, on a machine of which nothing else has changed."""

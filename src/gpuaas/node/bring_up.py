@@ -1,16 +1,20 @@
-"""One pass that makes an object as its spec says: every step after those it stands on, ending where one fails."""
+"""One pass that makes an object as its spec says: every step after those it stands on, ending where one fails.
+
+Where this agent has left a machine as it should be and only other runtimes are wanted, only they are looked at: whoever
+switches one waits for that.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from gpuaas.kit import traces
-from gpuaas.node.board import Board, Target
+from gpuaas.node.board import Board, Made, Target
 from gpuaas.node.host.interface import Host, boot_config
 from gpuaas.node.lanes import Lanes
 from gpuaas.node.progress import Progress, clip
 from gpuaas.node.record import Applied
-from gpuaas.node.steps import STAGES
+from gpuaas.node.steps import RUNTIMES_ALONE, STAGES, STEPS
 from gpuaas.node.steps.access import Access
 from gpuaas.node.steps.runtimes import Runtimes
 from gpuaas.node.steps.step import Outcome, Step, attempt
@@ -29,12 +33,26 @@ class _End:
 
 
 def bring_up(
-    host: Host, board: Board, spec: Spec, body: AllocationBody, target: Target, progress: Progress, run: Lanes
+    host: Host,
+    board: Board,
+    spec: Spec,
+    body: AllocationBody,
+    target: Target,
+    progress: Progress,
+    run: Lanes,
+    made: Made | None,
 ) -> None:
-    """`body` is the spec's, narrowed to the keys that may get in now; `target` says what it was narrowed to."""
-    host_key = ""
+    """`body` is the spec's, narrowed to the keys that may get in now; `target` says what it was narrowed to.
+
+    `made`: as this agent has left it, if it is so still.
+    """
+    host_key, stages = "", STAGES
+    if made is not None and made.is_but_for_runtimes(body):
+        host_key, stages = made.host_key, RUNTIMES_ALONE
+        for step in STEPS[:-1]:
+            progress.done(step.name)
     runtimes: tuple[RuntimeReport, ...] = ()
-    for lanes in STAGES:
+    for lanes in stages:
         for end in run([partial(_lane, host, board, spec, body, progress, lane) for lane in lanes]):
             if end.step is not None and end.why is not None:
                 limit_access(host, spec.id, body)
@@ -44,7 +62,7 @@ def bring_up(
                 return
             host_key, runtimes = end.host_key or host_key, end.runtimes or runtimes
     applied = Applied(spec.incarnation, spec.generation, body.restarts, host.boot_id(), boot_config(body))
-    board.ready(spec, progress, applied, target, host_key, runtimes)
+    board.ready(spec, progress, applied, target, Made(body, host_key), runtimes)
 
 
 def look_again(host: Host, board: Board, spec: Spec, body: AllocationBody) -> None:

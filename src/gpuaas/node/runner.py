@@ -274,6 +274,7 @@ class Runner:
 
     def _pass(self, record: Record, spec: Spec, progress: Progress) -> None:
         if spec.body is None:
+            self._board.made.pop(spec.id, None)
             take_down(self.host, self._board, spec, record.intent.gpus if record.intent else [], progress)
             return
         target = self._target(spec, spec.body)
@@ -286,8 +287,12 @@ class Runner:
             if stale and self._board.settled.get(spec.id) == target:
                 look_again(self.host, self._board, spec, body)
                 return
-            bring_up(self.host, self._board, spec, body, target, progress, self._lanes)
+            made = self._board.made.pop(spec.id, None)  # until it is made again, nothing is certain
+            if record.applied is None or body.stopped:
+                made = None  # nobody has looked whether it runs
+            bring_up(self.host, self._board, spec, body, target, progress, self._lanes, made)
         elif not target[1]:
+            self._board.made.pop(spec.id, None)
             # Nothing else is done for a version that failed, but the end of a lease still closes what it must.
             closed = limit_access(self.host, spec.id, body)
             with self._lock:
@@ -308,6 +313,7 @@ class Runner:
         reason = "died" if record.applied.boot_id == self.host.boot_id() else "reboot"
         with self._lock:
             self._board.settled.pop(record.id, None)
+            self._board.made.pop(record.id, None)
             if self.journal.record(record.id) is not record or record.down:
                 return
             # The number makes it the same fact again when the agent dies between these two lines.

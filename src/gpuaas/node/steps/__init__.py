@@ -18,7 +18,7 @@ from gpuaas.node.steps.rootfs import Rootfs
 from gpuaas.node.steps.runtimes import Runtimes
 from gpuaas.node.steps.step import Outcome, Step
 
-__all__ = ["STAGES", "STEPS", "TEARDOWN", "Outcome", "Step"]
+__all__ = ["RUNTIMES_ALONE", "STAGES", "STEPS", "TEARDOWN", "Outcome", "Step"]
 
 Lane = tuple[Step, ...]  # in this order
 
@@ -30,6 +30,8 @@ STAGES: tuple[tuple[Lane, ...], ...] = (
     ((RunningContainer(),),),  # it starts only on top of everything else
     ((Runtimes(),),),  # no machine waits for them
 )
+
+RUNTIMES_ALONE = STAGES[-1:]
 
 STEPS: tuple[Step, ...] = tuple(step for lanes in STAGES for lane in lanes for step in lane)
 
