@@ -4,6 +4,10 @@
 """
 
 CASES = {
+    "RT03": "a runtime that is removed is gone from the list",
+    "RT04": "`info` of an unknown runtime is not 0",
+    "RT05": "a version, `@latest`, one that is there already, an invalid one, its own path, and never a fallback",
+    "RT06": "the host is unchanged after a build",
     "D01": "`python-3.11-nonexistent` is refused, never another runtime",
     "D02": "`python:3.11+ml`, `java:17`, `node:18` resolve, each to its own runtime; an unknown tag is refused",
     "D03": "`runtime test` really executes the interpreter and imports the packages",

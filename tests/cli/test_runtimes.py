@@ -14,6 +14,7 @@ from sdk import samples
 from sdk.playback import Answer, Playback
 
 
+@pytest.mark.acceptance("RT05")
 def test_list_and_info(gpuaas: Gpuaas, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     listed = {item["runtime"]: item for item in gpuaas("runtime", "list", "--json", "--state-dir", state).json["items"]}
@@ -29,7 +30,7 @@ def test_list_and_info(gpuaas: Gpuaas, tmp_path: Path) -> None:
     assert not (tmp_path / "state").exists(), "looking makes nothing"
 
 
-@pytest.mark.acceptance("D01")
+@pytest.mark.acceptance("D01", "RT04")
 @pytest.mark.parametrize("command", ["build", "info", "test", "verify"])
 def test_an_unknown_name_is_refused_with_the_nearest(gpuaas: Gpuaas, tmp_path: Path, command: str) -> None:
     said = gpuaas("runtime", command, "python-3.11-nonexistent", "--state-dir", str(tmp_path / "state"))

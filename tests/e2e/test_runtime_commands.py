@@ -35,6 +35,7 @@ def on(spine: Spine, name: str) -> dict[str, Any]:  # noqa: F811
     return dict(item)
 
 
+@pytest.mark.acceptance("RT03")
 def test_applied_upgraded_rolled_back_and_removed(spine: Spine, client: Client, tmp_path: Path) -> None:  # noqa: F811
     publish(client, tmp_path, "1", MORE)
     publish(client, tmp_path, "2")

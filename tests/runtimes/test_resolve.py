@@ -11,7 +11,7 @@ from gpuaas.runtimes.resolve import Name, family, resolve
 NAMES = Library().names()
 
 
-@pytest.mark.acceptance("D02")
+@pytest.mark.acceptance("D02", "RT05")
 @pytest.mark.parametrize(
     ("spec", "id"),
     [
@@ -41,7 +41,7 @@ def test_spellings(spec: str, id: str) -> None:
     assert resolve(spec, NAMES).id == id
 
 
-@pytest.mark.acceptance("D01", "D02")
+@pytest.mark.acceptance("D01", "D02", "RT05")
 @pytest.mark.parametrize(
     ("spec", "near"),
     [

@@ -64,6 +64,7 @@ verify:
 """
 
 
+@pytest.mark.acceptance("RT05")
 def test_a_small_one_is_built_tested_carried_and_taken_in(
     made: Callable[[str], Built], shelf: Shelf, tmp_path: Path
 ) -> None:
@@ -174,7 +175,7 @@ verify: [bin/tool]
 """
 
 
-@pytest.mark.acceptance("D07", "D08")
+@pytest.mark.acceptance("D07", "D08", "RT06")
 def test_a_build_changes_nothing_on_the_host(archive: Path, shelf: Shelf) -> None:
     """With commands that try, and with Debian packages that have scripts of their own."""
     deb = schema.loads("name: x\nversion: 1\nsources: [{deb: [bc, ca-certificates], suite: bookworm}]\n", "x").sources
