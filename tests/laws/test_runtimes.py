@@ -298,6 +298,24 @@ def test_an_image_goes_when_nobody_has_wanted_it_for_long() -> None:
     assert upkeep.make_room() == [OLD]
 
 
+def test_while_the_disk_is_low_what_nobody_wants_goes_at_once() -> None:
+    """And with it what has arrived of images that nobody wants any more. What a machine should have stays."""
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock)
+    apply(world)
+    world.settle()
+    abandoned = "e" * 64
+    world.host.image_append(abandoned, 0, b"half")
+    assert upkeep.tidy() == []
+    assert world.host.image_begin(abandoned, 8) == 4, "it may be wanted again"
+    world.host.disk_low = True
+    assert upkeep.tidy() == [NEW]
+    assert world.host.image_begin(abandoned, 8) == 0
+    assert set(world.host.images()) == {OLD}
+    assert told(world) == AFTER[apply]
+    assert upkeep.tidy() == []
+
+
 def test_who_runs_a_version_keeps_it_and_its_image() -> None:
     world = before(remove)
     upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)

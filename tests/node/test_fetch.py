@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from msgspec.structs import replace
 
 from gpuaas.node.fetch import FIRST_PAUSE_SECONDS, REFUSALS, Fetcher, keep_fetching
 from gpuaas.node.identity import Identity
@@ -175,6 +176,23 @@ def test_a_full_disk_is_said_after_room_was_looked_for(world: World, fetcher: Fe
 
     fetcher.make_room = make_room
     assert later(world, fetcher).state == "ready"
+
+
+def test_a_full_disk_leaves_the_machine_what_it_has(world: World, fetcher: Fetcher, server: Server) -> None:
+    """Another version is asked for, and there is no room for it: the one that is there stays the current one."""
+    assert go(world, fetcher).state == "ready"
+    larger = RuntimeSpec("tool", "2.0", "f" * 64, 1 << 40)
+    world.launch(runtimes=[larger, replace(SPEC, current=False)])
+    world.settle()
+    world.host.room_bytes = 10
+    for missing in fetcher.due():
+        fetcher.fetch(missing)
+    world.settle()
+    condition = world.condition()
+    assert condition.state == "ready"
+    found = {each.version: (each.state, each.code, each.current) for each in condition.runtimes}
+    assert found == {"2.0": ("failed", "node_disk", False), "1.0": ("ready", "", True)}
+    assert len(server.asked) == 1, "nothing of it was fetched"
 
 
 def test_progress_is_told_and_what_nobody_wants_is_left(world: World, fetcher: Fetcher, server: Server) -> None:

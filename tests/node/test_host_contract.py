@@ -216,6 +216,10 @@ def test_an_image_arrives_in_parts_and_is_there_when_it_is_whole(host: Host) -> 
     assert host.images() == {spec.digest: spec.size}
 
 
+def test_a_host_knows_whether_its_disk_is_low(host: Host) -> None:
+    assert host.images_low() in (True, False)  # that of the machine that tests run on may be either
+
+
 def test_an_image_that_is_another_one_is_thrown_away(host: Host) -> None:
     spec, data = runtime("one")
     host.image_begin(spec.digest, spec.size)

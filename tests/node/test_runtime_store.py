@@ -82,6 +82,41 @@ def test_the_last_of_a_disk_is_not_for_images(store: Store) -> None:
         store.begin(DIGEST, 1 << 60)
 
 
+class Disk:
+    """What is free on it, in MiB; it has a thousand, so that fifty are not for images."""
+
+    def __init__(self, free: int) -> None:
+        self.f_blocks, self.f_frsize, self.f_bavail = 1000, 1 << 20, free
+
+
+@pytest.mark.parametrize(
+    ("free", "low", "fits"), [(1000, False, True), (99, True, True), (60, True, True), (59, True, False)]
+)
+def test_watermarks(store: Store, monkeypatch: pytest.MonkeyPatch, free: int, low: bool, fits: bool) -> None:
+    """Below a tenth what nobody uses goes; what would leave less than a twentieth does not come."""
+    monkeypatch.setattr(os, "statvfs", lambda _: Disk(free))
+    assert store.low() is low
+    if fits:
+        assert store.begin(DIGEST, 10 << 20) == 0
+    else:
+        with pytest.raises(HostError, match="needs 10 MiB, and 50 MiB of the node's disk have to stay free"):
+            store.begin(DIGEST, 10 << 20)
+
+
+def test_a_disk_that_fills_while_an_image_comes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others write too. It stops at the watermark, not when the last byte is gone, and goes on when there is room."""
+    half = len(DATA) // 2
+    store.append(DIGEST, 0, DATA[:half])
+    monkeypatch.setattr(os, "statvfs", lambda _: Disk(50))
+    with pytest.raises(HostError, match="have to stay free"):
+        store.append(DIGEST, half, DATA[half:])
+    assert store.arrived(DIGEST) == half
+    monkeypatch.setattr(os, "statvfs", lambda _: Disk(1000))
+    store.append(DIGEST, half, DATA[half:])
+    store.settle(DIGEST)
+    assert store.has(DIGEST)
+
+
 @pytest.mark.parametrize("name", ["", "../" + "a" * 61, "A" * 64, "a" * 63, "a" * 64 + "\n"])
 def test_only_a_digest_becomes_a_path(store: Store, name: str) -> None:
     for verb in (store.has, store.arrived, store.settle, store.remove, store.open):

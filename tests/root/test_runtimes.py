@@ -1,5 +1,7 @@
 """Runtimes on real machines, seen over real ssh: shown, switched and taken away while they run."""
 
+import hashlib
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpuaas.kit.errors import HostError
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.runtimes.shared import Shared
 from gpuaas.node.host.runtimes.store import Store
@@ -316,3 +319,30 @@ def test_an_image_is_mounted_once_with_and_without_a_loop_device(work: Path, loo
         shared.clear()
     assert not (work / "images").exists()
     assert mounts.at(work / "images") is None
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """A file system of its own, filled by somebody else while an image comes: it stops before the last of it."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], check=True)
+    try:
+        store, data = Store(place / "images"), bytes(4 << 20)
+        digest = hashlib.sha256(data * 4).hexdigest()
+        assert not store.low()
+        assert store.begin(digest, 16 << 20) == 0
+        store.append(digest, 0, data)
+        (place / "of-a-machine").write_bytes(bytes(33 << 20))
+        assert store.low()
+        with pytest.raises(HostError, match="2 MiB of the node's disk have to stay free"):
+            store.append(digest, 4 << 20, data)
+        assert store.parts() == {digest}
+        assert store.digests() == {}
+        (place / "of-a-machine").unlink()
+        for offset in range(4, 16, 4):
+            store.append(digest, offset << 20, data)
+        store.settle(digest)
+        assert store.digests() == {digest: 16 << 20}
+    finally:
+        os.close(store._dir)
+        subprocess.run(["umount", str(place)], check=True)

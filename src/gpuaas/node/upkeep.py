@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 1.0
 TIDY_SECONDS = 30.0
-UNUSED_SECONDS = 3600.0  # for whoever takes the same runtime again
+UNUSED_SECONDS = 3600.0  # for whoever takes the same runtime again; while the disk is nearly full nobody is waited for
 SCRUB_SECONDS = 24 * 3600.0
 _DAMAGED = Trouble("image_damaged", "Its image has changed on the node's disk. It is being fetched again.")
 
@@ -33,6 +33,8 @@ class Upkeep:
     def tidy(self) -> list[str]:
         """What was thrown away. Versions that somebody ran are taken away after them."""
         self.runner.look_again(self.runner.host.runtimes_busy())
+        if self.runner.host.images_low():
+            return self.make_room()
         here, used, now = self.runner.host.images(), self.runner.images_used(), self.clock.boottime()
         self._unused = {digest: self._unused.get(digest, now) for digest in here if digest not in used}
         kept = {digest for digest, since in self._unused.items() if now - since < self.unused_seconds}

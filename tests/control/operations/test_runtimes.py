@@ -156,6 +156,23 @@ def test_a_version_that_fails_is_taken_out_and_the_one_before_is_wanted_again(
     assert [type for type, _ in events(cluster)] == ["runtime.applied", "runtime.failed"]
 
 
+def test_a_node_without_room_says_so_and_the_version_before_stays(cluster: Cluster, agent: Agent, machine: str) -> None:
+    publish(cluster, "1", "2")
+    apply(cluster, machine, "torch", "1")
+    agent.settle()
+    started = apply(cluster, machine, "torch", "2")
+    (spec,) = agent.pull()
+    why = "The node cannot keep its image: it needs 900 MiB, and 50 MiB of the node's disk have to stay free."
+    full = RuntimeReport("torch", "2", "failed", code="node_disk", message=why)
+    agent.report(condition(spec, "ready", runtimes=[full, RuntimeReport("torch", "1", "ready", current=True)]))
+    ended = operation(cluster, started)
+    assert (ended.state, ended.failure_code, ended.failure_message) == ("failed", "node_disk", why)
+    assert [phase["state"] for phase in ended.phases] == ["done", "failed", "pending"], "in the phase that fetches"
+    assert specified(agent, machine) == ["torch:1*"]
+    agent.settle()
+    assert states(cluster, machine) == {"torch:1": "applied"}
+
+
 def test_a_first_one_that_fails_leaves_nothing(cluster: Cluster, agent: Agent, machine: str) -> None:
     publish(cluster, "1")
     agent.refused = {"1"}

@@ -81,6 +81,7 @@ class FakeHost(Faults):
         self.damaged: set[str] = set()  # images of which a byte has changed
         self.run_from: set[tuple[str, str]] = set()  # allocation and <bundle>/<version>: somebody runs it
         self.room_bytes: int | None = None  # for images
+        self.disk_low = False  # as far as images are concerned
         self.clock: Callable[[], float] = time.time
         self.ready = True
         self.reason = ""
@@ -312,6 +313,9 @@ class FakeHost(Faults):
             self.state.images[digest] = count
             self.state.verified[digest] = self.clock()
             self.damaged.discard(digest)
+
+    def images_low(self) -> bool:
+        return self.disk_low
 
     def images_tidy(self, keep: Collection[str]) -> list[str]:
         used = {digest for view in self.state.views.values() for digest in view.values()}

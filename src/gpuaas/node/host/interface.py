@@ -149,6 +149,10 @@ class Host(Protocol):
         """All of it has arrived. HostError when it is another one than its name says; then it is thrown away."""
         ...
 
+    def images_low(self) -> bool:
+        """Whether their disk is so full that those that nobody uses should go at once."""
+        ...
+
     def images_tidy(self, keep: Collection[str]) -> list[str]:
         """Throws away all others, and what has arrived of others, unless a machine sees them. Which ones went."""
         ...

@@ -298,6 +298,9 @@ class LinuxHost:
     def image_end(self, digest: str) -> None:
         self._runtimes.store.settle(digest)
 
+    def images_low(self) -> bool:
+        return self._runtimes.store.low()
+
     def images_tidy(self, keep: Collection[str]) -> list[str]:
         return self._runtimes.tidy(keep)
 

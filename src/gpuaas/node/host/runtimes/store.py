@@ -18,8 +18,9 @@ from gpuaas.node.host.kernel import asking
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"([0-9a-f]{64})\.erofs")
 _CHUNK = 1 << 20
-# What machines write has to go somewhere too: images never take the last of a disk.
+# What machines write has to go somewhere too: images never take the last of a disk, and unused ones go before that.
 _RESERVED_SHARE, _MOST_RESERVED = 0.05, 20 << 30
+_LOW = 2  # times what is reserved
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -62,15 +63,29 @@ class Store:
             if self.arrived(digest) > size:
                 os.unlink(_part(digest), dir_fd=self._dir)
             here = self.arrived(digest)
-            disk = os.statvfs(self._dir)
-        reserved = min(_MOST_RESERVED, int(disk.f_blocks * disk.f_frsize * _RESERVED_SHARE))
-        if disk.f_bavail * disk.f_frsize - (size - here) < reserved:
-            cause = f"it needs {_mib(size - here)} MiB, and {_mib(reserved)} MiB of the node's disk have to stay free"
-            raise HostError("fetch", f"image {digest[:12]}", cause)
+            self._have_room(digest, size - here)
         return here
+
+    def low(self) -> bool:
+        """Whether the disk is so full that what nobody uses should go now."""
+        free, reserved = self._disk()
+        return free < _LOW * reserved
+
+    def _have_room(self, digest: str, size: int) -> None:
+        free, reserved = self._disk()
+        if free - size < reserved:
+            cause = f"it needs {_mib(size)} MiB, and {_mib(reserved)} MiB of the node's disk have to stay free"
+            raise HostError("fetch", f"image {digest[:12]}", cause)
+
+    def _disk(self) -> tuple[int, int]:
+        """Bytes that are free, and bytes that have to be."""
+        disk = os.statvfs(self._dir)
+        reserved = min(_MOST_RESERVED, int(disk.f_blocks * disk.f_frsize * _RESERVED_SHARE))
+        return disk.f_bavail * disk.f_frsize, reserved
 
     def append(self, digest: str, offset: int, data: bytes) -> None:
         with asking("write", f"image {digest}"):
+            self._have_room(digest, len(data))  # again: others write too while it comes
             fd = os.open(_part(digest), os.O_WRONLY | os.O_CREAT | _FLAGS, 0o600, dir_fd=self._dir)
             try:
                 if os.fstat(fd).st_size != offset:
