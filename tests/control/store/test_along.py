@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
 import pytest
 
 from control.cluster import Cluster
@@ -11,6 +10,7 @@ from gpuaas.control.app import allocations as verbs
 from gpuaas.control.app import break_glass, sessions
 from gpuaas.control.app import identity as people
 from gpuaas.control.store import surroundings, tokens
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.transaction import Along, Tx
 from gpuaas.model.identity import Caller
 
@@ -28,7 +28,7 @@ class Counted:
         def work(tx: Tx) -> Any:
             send = tx._send
 
-            def counted(*asked: Any) -> list[psycopg.Cursor[Any]]:
+            def counted(*asked: Any) -> list[Answer]:
                 self.statements += len(asked)
                 return send(*asked)
 

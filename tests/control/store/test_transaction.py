@@ -1,13 +1,12 @@
 """Statements that are put off, and those that travel together."""
 
 from collections.abc import Iterator
-from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.transaction import Store, Tx, connect
 from gpuaas.kit.errors import Problem, Stale
 
@@ -56,7 +55,7 @@ def test_an_error_takes_everything_back_and_is_the_first_one(store: Store) -> No
 
 
 def test_an_answer_that_is_not_as_it_must_be_is_not_committed(store: Store) -> None:
-    def check(answer: "psycopg.Cursor[Any]") -> None:
+    def check(answer: Answer) -> None:
         if answer.rowcount != 1:
             raise Stale("somebody else has it")
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import psycopg
-
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.rows import made, names
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
@@ -109,7 +108,7 @@ def move(tx: Tx, row: AllocationRuntime, event: str, *, message: str = "", obser
         ended_by=tx.actor if over else None,
     )
 
-    def check(changed: psycopg.Cursor[Any]) -> None:
+    def check(changed: Answer) -> None:
         if changed.rowcount != 1:
             raise Stale(f"runtime {row.id} moved")
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import psycopg
 from sqlalchemy import Select, select
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store import usage
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.rows import columns, many, names, unique
 from gpuaas.control.store.rows import made as built
 from gpuaas.control.store.transaction import Tx
@@ -166,7 +166,7 @@ def set_(tx: Tx, allocation: Allocation, **changes: Any) -> Allocation:
     given = ", ".join(f"{name} = %({name})s" for name in sorted(changes))
     statement = f"UPDATE allocations SET {given}, version = version + 1 WHERE id = %(id)s AND version = %(version)s"
 
-    def check(changed: psycopg.Cursor[Any]) -> None:
+    def check(changed: Answer) -> None:
         if changed.rowcount != 1:
             raise Stale(f"allocation {allocation.id} moved")
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
 from sqlalchemy import select, update
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 
@@ -26,7 +26,7 @@ def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
     """All of them: the caller has locked the node and seen that they are free."""
     values = {"ids": [tx.ids.new("cl") for _ in slot_ids], "slot_ids": list(slot_ids)}
 
-    def check(made: psycopg.Cursor[Any]) -> None:
+    def check(made: Answer) -> None:
         if made.rowcount != len(slot_ids):
             raise Stale(f"a slot of {slot_ids} was taken without its node's lock")
 

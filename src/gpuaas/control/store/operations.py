@@ -3,10 +3,10 @@
 from datetime import datetime
 from typing import Any
 
-import psycopg
 from sqlalchemy import Select, literal, select, tuple_
 
 from gpuaas.control.store import tables as t
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.rows import columns, jsonb, made, many, names, one
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
@@ -150,7 +150,7 @@ def end(
         "message": message if becomes != "succeeded" else None,
     }
 
-    def check(ended: psycopg.Cursor[Any]) -> None:
+    def check(ended: Answer) -> None:
         if ended.rowcount != 1:
             raise Stale(f"operation {operation.id} ended")
 

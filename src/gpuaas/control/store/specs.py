@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
-import psycopg
 from sqlalchemy import select, update
 
 from gpuaas.control.store import tables as t
+from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.rows import jsonb
 from gpuaas.control.store.transaction import Tx
 from gpuaas.wire.node import AllocationBody, Spec
@@ -32,7 +32,7 @@ def write(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body
     """A new generation of one object; `body` None is a tombstone. Never goes back."""
     values = {"node_id": node_id, "id": id, "incarnation": incarnation, "generation": generation}
 
-    def check(written: psycopg.Cursor[Any]) -> None:
+    def check(written: Answer) -> None:
         if written.rowcount != 1:
             raise AssertionError(f"spec {id} already has generation {generation} or a newer one")
 

@@ -11,19 +11,20 @@ deadlock.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
 import psycopg
+from psycopg import pq
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from gpuaas import __version__
+from gpuaas.control.store.exchange import Answer, Asked, Exchange
 from gpuaas.control.store.meters import METERS
 from gpuaas.kit import traces
 from gpuaas.kit.clock import Clock, SystemClock
@@ -51,7 +52,7 @@ class Later:
 
     statement: str
     values: Mapping[str, Any] | None
-    check: Callable[[psycopg.Cursor[Any]], None] | None = None
+    check: Callable[[Answer], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ class Tx:
         found: str | None = self._audit[0]["project_id"] if self._audit else None
         return found
 
-    def run(self, statement: str, values: Mapping[str, Any] | None = None) -> psycopg.Cursor[Any]:
+    def run(self, statement: str, values: Mapping[str, Any] | None = None) -> Answer:
         """A statement in SQL, straight to the driver: for what runs in every launch.
 
         SQLAlchemy would cost five times as much as sending it does. Errors come out as SQLAlchemy's all the same.
@@ -195,7 +196,7 @@ class Tx:
         self,
         statement: str,
         values: Mapping[str, Any] | None = None,
-        check: Callable[[psycopg.Cursor[Any]], None] | None = None,
+        check: Callable[[Answer], None] | None = None,
     ) -> None:
         """A write whose answer nobody waits for: it travels with the next statement, or with the commit.
 
@@ -203,39 +204,39 @@ class Tx:
         """
         self._later.append(Later(statement, values, check))
 
-    def _send(self, *asked: Later) -> list[psycopg.Cursor[Any]]:
+    def _send(self, *asked: Later) -> list[Answer]:
         waiting, self._later = self._later, []
         every = [*waiting, *asked]
-        with self._driver("; ".join(each.statement for each in every)) as driver:
-            if len(every) == 1:
-                answers = [driver.execute(every[0].statement, every[0].values)]
-            else:
-                with driver.pipeline():
-                    answers = [driver.execute(each.statement, each.values) for each in every]
+        answers = self._exchange(every)
         for each, answer in zip(every, answers, strict=True):
             if each.check:
                 each.check(answer)
         return answers[len(waiting) :]
 
     def commit(self) -> None:
-        """With whatever is still to be sent, in one round trip."""
+        """With whatever is still to be sent, in one round trip; and wakes listeners when that is done."""
         if any(each.check for each in self._later):
             self._send()
+        # NOTIFY inside the writing transaction would make every commit of the database wait for one lock. After it, it
+        # may be lost with a crash, which is fine: topics are hints.
+        told = (_NOTIFY, {"channel": CHANNEL, "topics": sorted(self.topics)}) if self.topics else None
         waiting, self._later = self._later, []
-        with self._driver("COMMIT") as driver, driver.pipeline():
-            for each in waiting:
-                driver.execute(each.statement, each.values)
-            driver.commit()
-
-    @contextmanager
-    def _driver(self, said: str) -> Iterator[Any]:
         driver: Any = self.connection.connection.driver_connection
+        if waiting or told or driver.pgconn.transaction_status != pq.TransactionStatus.IDLE:
+            self._exchange([*waiting, Later("COMMIT", None)], hint=told)
+
+    def _exchange(self, asked: Sequence[Later], hint: Asked | None = None) -> list[Answer]:
+        driver: Any = self.connection.connection.driver_connection
+        known = self.connection.info
+        exchange = known.get("exchange") or known.setdefault("exchange", Exchange(driver))
         try:
-            yield driver
+            answers: list[Answer] = exchange(*((each.statement, each.values) for each in asked), hint=hint)
         except psycopg.Error as error:
             if driver.closed:
                 self.connection.invalidate(error)
+            said = "; ".join(each.statement for each in asked)
             raise DBAPIError.instance(said, {}, error, psycopg.Error) from error
+        return answers
 
     def attempt(self) -> "Callable[[], None]":
         """Begins what may be taken back without giving up the whole transaction, by calling what this returns."""
@@ -348,14 +349,12 @@ class Store:
         """Run `work(tx, ...)` in one transaction; wake listeners once it is committed."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                with self.engine.connect() as conn:
-                    with conn.begin():
-                        tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id)
-                        tx.preemption_grace = self.preemption_grace
-                        result = work(tx, *args, **kwargs)
-                        tx.flush()
-                        tx.commit()
-                    self._notify(conn, tx.topics)
+                with self.engine.connect() as conn, conn.begin():
+                    tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id)
+                    tx.preemption_grace = self.preemption_grace
+                    result = work(tx, *args, **kwargs)
+                    tx.flush()
+                    tx.commit()
                 tx.tell_meters(self.meters)
                 tx.tell_log()
                 return result
@@ -414,20 +413,6 @@ class Store:
         """What the database's own clock says."""
         found: datetime = self.transact(lambda tx: tx.conn.execute(text("SELECT clock_timestamp()")).scalar_one())
         return found
-
-    def _notify(self, conn: Connection, topics: set[str]) -> None:
-        # After the commit, in a transaction without writes: NOTIFY inside the writing one would make every commit
-        # of the database wait for one lock. Lost with a crash, which is fine: topics are hints.
-        if not topics:
-            return
-        driver: Any = conn.connection.driver_connection
-        try:
-            driver.autocommit = True
-            driver.execute(_NOTIFY, {"channel": CHANNEL, "topics": sorted(topics)})
-            driver.autocommit = False
-        except psycopg.Error as error:
-            conn.invalidate(error)
-            log.warning("a wake-up was lost: %s", error)
 
 
 def unavailable(error: OperationalError | PoolTimeout | TimeoutError) -> Problem:
