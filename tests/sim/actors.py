@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 from sqlalchemy.engine import make_url
 
 from gpuaas.control.app import allocations, keys, leases, machine_access, reservations, runtimes, sessions
@@ -31,7 +31,7 @@ from gpuaas.node.runner import Runner
 from gpuaas.wire.api import Launch, LeaseRequest
 
 from .network import Connection
-from .tasks import SimConnection, Tasks
+from .tasks import OneByOne, SimConnection, Tasks
 
 GRACE = timedelta(seconds=10)  # of machines that give way
 
@@ -51,31 +51,35 @@ class Jumpy:
 
 
 class SimStore(Store):
-    """A store whose wake-ups go to the world, which may lose them. Its database has the world's time."""
+    """A store whose database has the world's time."""
 
-    on_wake: Callable[[set[str]], None]
     true: VirtualClock
 
     def database_time(self) -> datetime:
         return self.true.now()
 
-    def _notify(self, conn: Any, topics: set[str]) -> None:
-        self.on_wake(topics)
-
 
 class Pool:
-    """Connections of one server. The engine outlives seeds, and with it SQLAlchemy's cache of compiled statements."""
+    """Connections of one server. Its wake-ups go to the world, which may lose them.
+
+    The engine outlives seeds, and with it SQLAlchemy's cache of compiled statements.
+    """
 
     def __init__(self) -> None:
         self.connect: Callable[[], Any]
         self.engine = create_engine(
             "postgresql+psycopg://", creator=lambda: self.connect(), pool_size=50, pool_reset_on_return="rollback"
         )
+        event.listen(self.engine, "connect", self._connected)
 
-    def aim(self, url: str, tasks: Tasks, monitor: Any) -> None:
+    def _connected(self, driver: Any, record: Any) -> None:
+        record.info["exchange"] = OneByOne(driver, lambda topics: self.on_wake(topics))
+
+    def aim(self, url: str, tasks: Tasks, monitor: Any, on_wake: Callable[[set[str]], None]) -> None:
         libpq = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
         self.kind: Any = type("Bound", (SimConnection,), {"tasks": tasks, "monitor": monitor})
-        self.connect = lambda: self.kind.connect(libpq)
+        self.connect = lambda: self.kind.connect(libpq, prepare_threshold=None)
+        self.on_wake = on_wake
 
 
 class Server:
@@ -89,8 +93,7 @@ class Server:
         self.store.true = clock
 
     def start(self, url: str, monitor: Any, on_wake: Callable[[set[str]], None]) -> None:
-        self.pool.aim(url, self.tasks, monitor)
-        self.store.on_wake = on_wake
+        self.pool.aim(url, self.tasks, monitor, on_wake)
         self.store.clock = SteadyClock(self.store.database_time(), self.clock)
         self.store.since = self.store.clock.now()
         self.store.transact(stores.ensure)

@@ -8,13 +8,13 @@ timing: whether a statement waits for a lock is asked of PostgreSQL, not guessed
 import random
 import select
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 from greenlet import getcurrent, greenlet
 
+from gpuaas.control.store.exchange import Answer, Asked, Exchange
 from gpuaas.node.host.faults import Crash
 
 
@@ -120,11 +120,6 @@ class SimConnection(psycopg.Connection[Any]):
         except StopIteration as stop:
             return stop.value
 
-    @contextmanager
-    def pipeline(self) -> Iterator[None]:  # type: ignore[override]
-        """One statement after the other: sent together, they would run on while another task has its turn."""
-        yield
-
     def _until_ready(self, poller: Any) -> None:
         while not poller.poll(3):
             task = self.tasks.current
@@ -141,6 +136,20 @@ class SimConnection(psycopg.Connection[Any]):
     def _waits_for_lock(self) -> bool:
         row = self.monitor.execute("SELECT pg_blocking_pids(%s) <> '{}'", [self.pgconn.backend_pid]).fetchone()
         return bool(row and row[0])
+
+
+class OneByOne(Exchange):
+    """One statement after the other: sent together, they would run on while another task has its turn."""
+
+    def __init__(self, driver: Any, on_wake: Callable[[set[str]], None]) -> None:
+        super().__init__(driver)
+        self._on_wake = on_wake
+
+    def __call__(self, *asked: Asked, hint: Asked | None = None) -> list[Answer]:
+        answers = [super(OneByOne, self).__call__(each)[0] for each in asked]
+        if hint and hint[1]:
+            self._on_wake(set(hint[1]["topics"]))
+        return answers
 
 
 def _events(state: int) -> int:

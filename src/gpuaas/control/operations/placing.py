@@ -1,7 +1,8 @@
 """Where the machines of one request go: found by the counts, decided by the plan, under the nodes' row locks.
 
 One machine: the fullest node that fits and that nobody works on is locked and planned on alone. Where only nodes are
-left that somebody works on, it waits for them in line. Several machines, and what the counts cannot see (a node with
+left that somebody works on, it waits for them in line. Nodes that turned out to be of no use must not stay locked
+then: two who wait like that wait in a circle. Several machines, and what the counts cannot see (a node with
 enough GPUs and too little memory), are planned over everything; the nodes are locked in order and looked at again.
 """
 
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from gpuaas.control.placement.plan import plan
 from gpuaas.control.store import capacity, slots
 from gpuaas.control.store.capacity import Near
-from gpuaas.control.store.transaction import Tx
+from gpuaas.control.store.transaction import Carefully, Tx
 from gpuaas.model.placement import NodeView, Plan, Wanted
 
 NEAREST_FIRST: tuple[Near, ...] = ("linked", "numa", "anywhere")
@@ -33,7 +34,10 @@ def find(tx: Tx, wanted: Wanted) -> Found:
     if wanted.count == 1:
         tried: list[str] = []
         for near in NEAREST_FIRST if wanted.gpu_count > 1 else NEAREST_FIRST[-1:]:
-            found = _unlocked(tx, wanted, near, tried) or _in_line(tx, wanted, near, tried)
+            found = _unlocked(tx, wanted, near, tried)
+            if tried and not (found or tx.careful):
+                raise Carefully
+            found = found or _in_line(tx, wanted, near, tried)
             if found:
                 return found
     return _everywhere(tx, wanted)
@@ -41,8 +45,7 @@ def find(tx: Tx, wanted: Wanted) -> Found:
 
 def _unlocked(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | None:
     while len(tried) < MISFITS:
-        # A node of no use must not stay locked while we wait for another: that ends in a circle.
-        take_back = tx.attempt()
+        take_back = tx.attempt() if tx.careful else lambda: None
         node = capacity.lock_best(tx, wanted, near, tried)
         if node is not None:
             found = _planned(tx, slots.filled(tx, node), wanted)

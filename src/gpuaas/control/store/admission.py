@@ -22,17 +22,16 @@ class Admission:
 
 def admission(tx: Tx, project: Project, user_id: str, offer: str) -> Admission:
     """In the order in which locks are taken everywhere."""
-    found, roles, admin, own, limits, policies = tx.together(
+    found, roles, own, limits, policies = tx.together(
         offers.asked(offer),
-        (identity.MEMBER, {"project_id": project.id, "user_id": user_id}),
-        (identity.ADMIN, {"org_id": project.org_id, "user_id": user_id}),
+        (identity.BELONGS, {"project_id": project.id, "org_id": project.org_id, "user_id": user_id}),
         (keys.LOCKED, {"user_id": user_id}),
         (quotas.LOCKED, {"owners": [project.org_id, project.id]}),
         (leases.POLICY, {"project_id": project.id}),
     )
     return Admission(
         offer=made(Offer, found[0]) if found else None,
-        member=bool(roles or admin),
+        member=bool(roles),
         keys=[made(SshKey, row) for row in own],
         quotas=[made(Quota, row) for row in limits],
         policy=made(LeasePolicy, policies[0]) if policies else None,

@@ -6,7 +6,7 @@ makes a cursor for each; a launch sends twenty. Connecting, waiting and converti
 
 import logging
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -14,7 +14,9 @@ from typing import Any
 
 import psycopg
 from psycopg import pq
+from psycopg.abc import PQGen as Waits
 from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq.abc import PGconn, PGresult
 from psycopg.waiting import Ready, Wait
 
 log = logging.getLogger(__name__)
@@ -68,16 +70,12 @@ class Exchange:
         every = [*([_BEGIN] if begins else []), *asked, *([hint] if hint else [])]
         ready = [self._ready(*each) for each in every]
         try:
-            pgconn.enter_pipeline_mode()
-            prepared = {at: key for at, key in enumerate(self._put(pgconn, ready)) if key}
-            pgconn.pipeline_sync()
-            results = self._driver.wait(_results(pgconn))
-            pgconn.exit_pipeline_mode()
+            prepared, results = self._driver.wait(self._spoken(pgconn, ready))
         except BaseException:
             pgconn.finish()  # what it says from now on would be an answer to somebody else
             raise
         for at, key in prepared.items():
-            if at >= len(results) or results[at].status != pq.ExecStatus.COMMAND_OK:
+            if results[at].status != pq.ExecStatus.COMMAND_OK:
                 self._names.pop(key, None)
         said = [result for at, result in enumerate(results) if at not in prepared]
         answers = [self._answer(result) for result in said[: len(said) - bool(hint)]]
@@ -86,6 +84,15 @@ class Exchange:
             log.warning("a wake-up was lost: %s", said[-1].get_error_message())
         return answers[begins:]
 
+    def _spoken(self, pgconn: PGconn, ready: Sequence[_Ready]) -> Waits[tuple[dict[int, Key], list[PGresult]]]:
+        """Which answers are about a preparation, and all answers. Runs in the driver's `wait`, and starts there."""
+        pgconn.enter_pipeline_mode()
+        prepared = {at: key for at, key in enumerate(self._put(pgconn, ready)) if key}
+        pgconn.pipeline_sync()
+        results = yield from _results(pgconn)
+        pgconn.exit_pipeline_mode()
+        return prepared, results
+
     def _ready(self, statement: str, values: Mapping[str, Any] | None) -> _Ready:
         if values is None:
             return _Ready((statement.encode(), ()), None, None)
@@ -93,7 +100,7 @@ class Exchange:
         converted = self._convert.dump_sequence([values[name] for name in names], formats)
         return _Ready((text, self._convert.types or ()), converted, self._convert.formats)
 
-    def _put(self, pgconn: pq.abc.PGconn, ready: Sequence[_Ready]) -> Iterator[Key | None]:
+    def _put(self, pgconn: PGconn, ready: Sequence[_Ready]) -> Iterator[Key | None]:
         """Into the buffer of the connection. For each answer that will come: what it prepares, if anything."""
         for each in ready:
             text, types = each.key
@@ -110,7 +117,7 @@ class Exchange:
                 pgconn.send_query_params(text, each.values, types, each.formats)
             yield None
 
-    def _answer(self, result: pq.abc.PGresult) -> Answer:
+    def _answer(self, result: PGresult) -> Answer:
         if result.status == pq.ExecStatus.TUPLES_OK:
             self._convert.set_pgresult(result)
             rows = self._convert.load_rows(0, result.ntuples, tuple)
@@ -132,9 +139,9 @@ def _numbered(statement: str) -> tuple[bytes, tuple[str, ...], list[PyFormat]]:
     return text, tuple(names), [PyFormat.AUTO] * len(names)
 
 
-def _results(pgconn: pq.abc.PGconn) -> Generator[Wait, Ready | int, list[pq.abc.PGresult]]:
-    """Sends what is in the buffer and reads until everything is answered. Runs in the driver's `wait`."""
-    found: list[pq.abc.PGresult | None] = []  # after each answer there is nothing, once
+def _results(pgconn: PGconn) -> Waits[list[PGresult]]:
+    """Sends what is in the buffer and reads until everything is answered."""
+    found: list[PGresult | None] = []  # after each answer there is nothing, once
     while pgconn.flush():
         if (yield Wait.RW) & Ready.R:
             pgconn.consume_input()
@@ -153,7 +160,7 @@ def _results(pgconn: pq.abc.PGconn) -> Generator[Wait, Ready | int, list[pq.abc.
         found.append(result)
 
 
-def _closed(found: Sequence[pq.abc.PGresult | None]) -> psycopg.Error:
+def _closed(found: Sequence[PGresult | None]) -> psycopg.Error:
     """Why, as the server has said it, if it has."""
     for each in found:
         if each and each.status == pq.ExecStatus.FATAL_ERROR:

@@ -171,14 +171,16 @@ def member_role(tx: Tx, project_id: str, user_id: str) -> str | None:
 
 
 # Whoever takes them out or disables them waits for us.
-MEMBER = """
-    SELECT m.role FROM memberships m JOIN users u ON u.id = m.user_id
-    WHERE m.project_id = %(project_id)s AND m.user_id = %(user_id)s AND u.disabled_at IS NULL FOR SHARE
-"""
-ADMIN = f"""
-    SELECT o.role FROM org_members o JOIN users u ON u.id = o.user_id
-    WHERE o.org_id = %(org_id)s AND o.user_id = %(user_id)s AND o.role = '{TENANT_ADMIN}' AND u.disabled_at IS NULL
-    FOR SHARE
+# One row for each way in that there is.
+BELONGS = f"""
+    WITH member AS MATERIALIZED (
+        SELECT m.role FROM memberships m JOIN users u ON u.id = m.user_id
+        WHERE m.project_id = %(project_id)s AND m.user_id = %(user_id)s AND u.disabled_at IS NULL FOR SHARE
+    ), admin AS MATERIALIZED (
+        SELECT o.role FROM org_members o JOIN users u ON u.id = o.user_id
+        WHERE o.org_id = %(org_id)s AND o.user_id = %(user_id)s AND o.role = '{TENANT_ADMIN}'
+            AND u.disabled_at IS NULL FOR SHARE
+    ) TABLE member UNION ALL TABLE admin
 """
 
 
@@ -186,7 +188,7 @@ def belongs(tx: Tx, project: Project, user_id: str) -> bool:
     """By membership, or as tenant_admin of the org. Who takes them out or disables them waits, and then sees what was
     done."""
     ids = {"project_id": project.id, "org_id": project.org_id, "user_id": user_id}
-    return any(tx.together((MEMBER, ids), (ADMIN, ids)))
+    return bool(tx.run(BELONGS, ids).fetchall())
 
 
 def insert_user(

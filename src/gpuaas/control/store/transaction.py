@@ -46,6 +46,10 @@ SEEN = "%(projects)s"  # where a statement names the projects that its caller se
 _NOTIFY = "SELECT pg_notify(%(channel)s, topic) FROM unnest(%(topics)s::text[]) AS topic"
 
 
+class Carefully(Exception):
+    """Raised by what holds a lock that it must give back and cannot: run it again, with attempts (`Tx.attempt`)."""
+
+
 @dataclass(frozen=True)
 class Later:
     """A statement that nobody waits for, and what its answer must be."""
@@ -84,6 +88,7 @@ class Tx:
     authorized: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     preemption_grace: timedelta = PREEMPTION_GRACE  # how long a machine has that is told to give way
+    careful: bool = False  # what may have to be taken back is an attempt
     reads: bool = False  # and nothing else: what was read once is still so
     remembered: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)  # where it reads only
     along: Along | None = None  # where it reads only
@@ -273,7 +278,7 @@ class Tx:
 
     def _write_audit(self, org_id: str, rows: list[dict[str, Any]]) -> None:
         head = self.run("SELECT audit_seq, audit_hash FROM orgs WHERE id = %(id)s FOR NO KEY UPDATE", {"id": org_id})
-        seq, digest = head.fetchone() or (0, b"")
+        ((seq, digest),) = head.fetchall()
         for row in rows:
             seq += 1
             row["seq"] = seq
@@ -347,10 +352,11 @@ class Store:
         self, work: Callable[..., T], *args: Any, actor: str = SYSTEM, correlation_id: str | None = None, **kwargs: Any
     ) -> T:
         """Run `work(tx, ...)` in one transaction; wake listeners once it is committed."""
+        careful = False
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self.engine.connect() as conn, conn.begin():
-                    tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id)
+                    tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id, careful=careful)
                     tx.preemption_grace = self.preemption_grace
                     result = work(tx, *args, **kwargs)
                     tx.flush()
@@ -358,6 +364,8 @@ class Store:
                 tx.tell_meters(self.meters)
                 tx.tell_log()
                 return result
+            except Carefully:
+                careful = True
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) not in RETRIED:
                     self.meters.add("store_unavailable_total", why="database")
@@ -445,6 +453,7 @@ def connect(url: str, *, pool_size: int = 20, pool_seconds: float = 10.0, **opti
         pool_use_lifo=True,
         # The name tells servers and their versions apart in pg_stat_activity.
         connect_args={
+            "prepare_threshold": None,  # store/exchange.py does; the driver would throw its ones away too
             "application_name": f"gpuaas {__version__} {Ids().new('sv')}",
             "options": "-c lock_timeout=10s -c idle_in_transaction_session_timeout=60s -c timezone=UTC",
         },

@@ -6,7 +6,6 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
-    ForeignKey,
     Index,
     Integer,
     Table,
@@ -25,7 +24,7 @@ allocations = Table(
     "allocations",
     metadata,
     id_(),
-    ref("org_id", "orgs"),
+    Column("org_id", Text, nullable=False),  # the project's
     ref("project_id", "projects"),
     Column("name", Text, nullable=False),
     ref("offer_id", "offers"),
@@ -68,7 +67,6 @@ allocations = Table(
     Index("uq_allocations_seat_live", "node_id", "seat", unique=True, postgresql_where=text("reaped_at IS NULL")),
     Index("ix_allocations_project_created", "project_id", "created_at", "id"),
     Index("ix_allocations_queued", "created_at", postgresql_where=text("state = 'queued'")),
-    Index("ix_allocations_node_live", "node_id", postgresql_where=text("reaped_at IS NULL")),
     # What counts against quotas.
     *(
         Index(f"ix_allocations_{scope}_held", f"{scope}_id", postgresql_where=text(HELD))
@@ -97,7 +95,7 @@ claims = Table(
 specs = Table(
     "specs",
     metadata,
-    Column("node_id", Text, ForeignKey("nodes.id"), primary_key=True),
+    Column("node_id", Text, primary_key=True),  # whose revision it takes in the statement that writes it
     Column("id", Text, primary_key=True),
     Column("incarnation", BigInteger, nullable=False),
     Column("generation", BigInteger, nullable=False),

@@ -30,13 +30,4 @@ capacity = Table(
         "node_id",
         postgresql_where=text("open AND free_slots > 0"),
     ),
-    Index(  # what servers of the version before choose by
-        "ix_capacity_choice",
-        "gpu_model",
-        "pool",
-        "free_gpus",
-        "together",
-        "node_id",
-        postgresql_where=text("open AND free_slots > 0"),
-    ),
 )

@@ -12,8 +12,8 @@ operations = Table(
     id_(),
     Column("kind", Text, nullable=False),
     Column("facet", Text, nullable=False),
-    ref("org_id", "orgs"),
-    ref("project_id", "projects"),
+    Column("org_id", Text, nullable=False),  # the allocation's
+    Column("project_id", Text, nullable=False),
     ref("allocation_id", "allocations"),
     Column("state", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
@@ -31,12 +31,13 @@ operations = Table(
     Index("ix_operations_allocation", "allocation_id", "created_at"),
 )
 
+# Each is numbered by the row that it belongs to, in the statement that writes it: a foreign key would look it up again.
 events = Table(
     "events",
     metadata,
-    Column("project_id", Text, ForeignKey("projects.id"), primary_key=True),
+    Column("project_id", Text, primary_key=True),
     Column("seq", BigInteger, primary_key=True),
-    ref("org_id", "orgs"),
+    Column("org_id", Text, nullable=False),
     Column("type", Text, nullable=False),
     Column("object_kind", Text, nullable=False),
     Column("object_id", Text, nullable=False),
@@ -50,7 +51,7 @@ events = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("org_id", Text, ForeignKey("orgs.id"), primary_key=True),
+    Column("org_id", Text, primary_key=True),
     Column("seq", BigInteger, primary_key=True),
     Column("project_id", Text),
     Column("actor", Text, nullable=False),
