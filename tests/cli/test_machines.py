@@ -80,6 +80,17 @@ def test_no_capacity_is_exit_code_5(gpuaas: Gpuaas, server: Playback) -> None:
     assert (said.code, said.out) == (5, "Does not fit: full (1).\n")
 
 
+def test_a_plan_with_a_runtime(gpuaas: Gpuaas, server: Playback) -> None:
+    why = {"code": "runtime_unfit", "message": "the machine cannot use the runtime: x", "count": 2, "nodes": []}
+    plan = {"fits": False, "realisations": [], "reasons": [why], "runtime": "torch:2"}
+    server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, plan))
+    said = gpuaas("plan", "--offer", "h100-1", "--runtime", "torch")
+    assert (said.code, "cannot use the runtime: x (2)" in said.out) == (5, True)
+    assert server.to("POST", f"{ALLOCATIONS}/plan")[0].json["runtime_bundle_slug"] == "torch"
+    server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, {**plan, "fits": True, "realisations": ["gpu_slice"]}))
+    assert gpuaas("plan", "--offer", "h100-1", "--runtime", "torch").out == "Fits, as gpu_slice, with torch:2.\n"
+
+
 def test_an_operator_is_told_when_gpus_are_not_linked(gpuaas: Gpuaas, server: Playback) -> None:
     seat = {"node": "node-a", "realisation": "gpu_slice", "gpus": 3, "link_groups": 2, "numa_domains": 1}
     linked = {"node": "node-b", "realisation": "gpu_slice", "gpus": 4, "link_groups": 1, "numa_domains": 1}

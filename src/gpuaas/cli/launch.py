@@ -131,15 +131,18 @@ def _finished(session: Session, launched: "Launched") -> int:
 @click.command(cls=Command)
 @click.option("--offer", "-o", required=True, metavar="OFFER", help="What would be launched.")
 @_count
+@click.option("--runtime", metavar="RUNTIME", help="And whether such a machine could use this runtime.")
 @project_option
 @click.pass_obj
-def plan(session: Session, offer: str, count: int, project: str | None) -> int:
+def plan(session: Session, offer: str, count: int, runtime: str | None, project: str | None) -> int:
     """Say whether a launch would fit right now, and why not. Exit code 5: it would not."""
-    found = session.client().allocations.plan(offer, project=session.project(project), count=count)
+    asked = session.client().allocations
+    found = asked.plan(offer, project=session.project(project), count=count, runtime=runtime)
     if session.json:
         output.json(found)
     elif found.fits:
-        output.echo(output.safe(f"Fits, as {', '.join(found.realisations)}."))
+        with_it = f", with {found.runtime}" if found.runtime else ""
+        output.echo(output.safe(f"Fits, as {', '.join(found.realisations)}{with_it}."))
         for seat in found.seats:
             output.echo(output.safe(_where(seat)))
     else:

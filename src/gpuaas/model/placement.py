@@ -122,6 +122,7 @@ class Plan:
     seats: tuple[Seat, ...]
     reasons: tuple[Reason, ...] = field(default=())
     earliest: datetime | None = None  # when it would fit, if that is known
+    runtime: str | None = None  # the version that was asked for with it
 
     @property
     def fits(self) -> bool:

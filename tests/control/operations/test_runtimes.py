@@ -1,5 +1,6 @@
 """Runtimes of machines: applied, switched, rolled back, repaired, removed; what nodes say decides how it ends."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -8,11 +9,14 @@ import pytest
 from control import catalog
 from control.cluster import Cluster
 from control.fleet import Agent, condition
+from gpuaas.control.app import allocations as verbs
 from gpuaas.control.app import runtime_bundles, runtimes
 from gpuaas.control.store import allocation_runtimes, operations
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.errors import Problem
+from gpuaas.model.identity import Caller
 from gpuaas.model.operation import Operation
+from gpuaas.model.placement import Plan
 from gpuaas.model.runtime import MOST_KEPT
 from gpuaas.wire.node import Failure, RuntimeReport, Spec
 
@@ -405,6 +409,47 @@ def test_what_a_machine_cannot_use_is_refused_before_placement_and_before_it_is_
         with pytest.raises(Problem) as early:
             cluster.launch("b", runtime_bundle_slug="torch", wait=wait)
         assert early.value.code == "runtime_incompatible"
+
+
+def planned(cluster: Cluster, slug: str | None = None, count: int = 1, caller: Caller | None = None) -> Plan:
+    return cluster.store.look(lambda tx: verbs.plan(tx, caller or cluster.caller, "h100-1", None, count, None, slug))
+
+
+@pytest.mark.parametrize("what", NEEDS)
+def test_a_plan_says_why_no_machine_can_use_a_runtime(cluster: Cluster, what: str) -> None:
+    """Before anything is launched, and also while every slot is taken: waiting would not help."""
+    needs, gpu, why = NEEDS[what]
+    agent = cluster.agent(gpus=1, connect=False)
+    agent.gpu = gpu
+    agent.connect()
+    publish(cluster, "1", **needs)
+    for _ in range(2):
+        found = planned(cluster, "torch")
+        assert (found.fits, found.earliest, found.runtime) == (False, None, "torch:1")
+        (reason,) = found.reasons
+        assert (reason.code, reason.count, reason.nodes) == ("runtime_unfit", 1, ("node-1",))
+        assert why in reason.message
+        if planned(cluster).fits:
+            cluster.launch()
+            agent.settle()
+    everybody = replace(cluster.caller, platform_role=None)
+    assert [reason.nodes for reason in planned(cluster, "torch", caller=everybody).reasons] == [()]
+
+
+def test_a_plan_counts_only_nodes_that_can_use_the_runtime(cluster: Cluster) -> None:
+    old, new = (cluster.agent(f"node-{number}", gpus=1, connect=False) for number in (1, 2))
+    old.gpu, new.gpu = {"driver": "535.1"}, {"driver": "560.2"}
+    for agent in (old, new):
+        agent.connect()
+    publish(cluster, "1", min_driver="550")
+    assert [seat.node_name for seat in planned(cluster, "torch").seats] == ["node-2"]
+    both = planned(cluster, "torch", count=2)
+    assert {reason.code for reason in both.reasons} == {"not_enough", "runtime_unfit"}
+    without = planned(cluster, count=2)
+    assert (without.fits, without.runtime) == (True, None)
+    with pytest.raises(Problem) as unknown:
+        planned(cluster, "toch")
+    assert unknown.value.code == "unknown_runtime"
 
 
 def test_a_launch_goes_to_a_node_that_can_use_its_runtime(cluster: Cluster) -> None:

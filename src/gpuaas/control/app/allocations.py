@@ -151,15 +151,28 @@ def _from_reservation(
     return started, hide_nodes(caller, found)
 
 
-def plan(tx: Tx, caller: Caller, offer_name: str, project_name: str | None, count: int) -> Plan:
+def plan(
+    tx: Tx,
+    caller: Caller,
+    offer_name: str,
+    project_name: str | None,
+    count: int,
+    runtime_id: str | None = None,
+    runtime_slug: str | None = None,
+) -> Plan:
     """What a launch would do right now, without doing it."""
     project = access.in_project(tx, caller, "allocation.plan", project_name)
     offer = usable_offer(tx, offer_name)
-    nodes_now, wanted = slots.snapshot(tx), launching.wanted(offer, project.org_id, count)
-    found = planned(nodes_now, wanted)
-    if not found.fits:
-        found = replace(found, earliest=earliest(nodes_now, wanted, _known_ends(tx)))
-    return hide_nodes(caller, found)
+    bundles, unfit, never = runtime_choice.for_plan(tx, project.id, runtime_id, runtime_slug, offer)
+    nodes_now = slots.snapshot(tx)
+    wanted = replace(launching.wanted(offer, project.org_id, count), unfit=unfit)
+    if never:
+        found = Plan((), runtime_choice.everywhere(never, {node.id: node.name for node in nodes_now}))
+    else:
+        found = planned(nodes_now, wanted)
+        if not found.fits:
+            found = replace(found, earliest=earliest(nodes_now, wanted, _known_ends(tx)))
+    return hide_nodes(caller, replace(found, runtime=bundles[0].name if bundles else None))
 
 
 def _known_ends(tx: Tx) -> dict[str, datetime]:

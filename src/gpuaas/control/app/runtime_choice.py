@@ -1,5 +1,7 @@
 """Which version of the catalog is meant, and whether a machine can use it: before it is placed, and where it is."""
 
+from collections.abc import Mapping
+
 from gpuaas.control.app import runtime_bundles as catalog
 from gpuaas.control.operations import fitness
 from gpuaas.control.operations import runtimes as changing
@@ -9,6 +11,7 @@ from gpuaas.kit.errors import Problem, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.node import Offer
 from gpuaas.model.operation import Operation
+from gpuaas.model.placement import Reason
 from gpuaas.model.runtime import RuntimeBundle
 
 
@@ -22,14 +25,34 @@ def for_launch(
     tx: Tx, project_id: str, id: str | None, slug: str | None, offer: Offer
 ) -> tuple[list[RuntimeBundle], dict[str, str]]:
     """What was chosen, and the nodes that cannot use it. Refused where no node that has the offer's GPUs ever could."""
+    bundles, unfit, never = for_plan(tx, project_id, id, slug, offer)
+    if never:
+        raise _incompatible(bundles[0], sorted(set(never.values())))
+    return bundles, unfit
+
+
+def for_plan(
+    tx: Tx, project_id: str, id: str | None, slug: str | None, offer: Offer
+) -> tuple[list[RuntimeBundle], dict[str, str], dict[str, str]]:
+    """What was chosen, why it cannot be used, by node; and the same again if no node of the offer ever can."""
     if id is None and slug is None:
-        return [], {}
+        return [], {}, {}
     bundle = chosen(tx, project_id, id, slug, None, None)
     unfit = fitness.unfit(tx, [bundle], offer)
     there = fitness.candidates(tx, offer)
-    if there and there <= set(unfit):
-        raise _incompatible(bundle, sorted({unfit[node] for node in there}))
-    return [bundle], unfit
+    return [bundle], unfit, {node: unfit[node] for node in there} if there <= set(unfit) else {}
+
+
+def everywhere(why: Mapping[str, str], names: Mapping[str, str]) -> tuple[Reason, ...]:
+    """Why by node, as reasons of a plan, the most frequent first."""
+    nodes: dict[str, list[str]] = {}
+    for node, said in why.items():
+        nodes.setdefault(said, []).append(names.get(node, node))
+    often = sorted(nodes.items(), key=lambda item: (-len(item[1]), item[0]))
+    return tuple(
+        Reason("runtime_unfit", f"the machine cannot use the runtime: {said}", len(found), tuple(sorted(found)))
+        for said, found in often
+    )
 
 
 def chosen(

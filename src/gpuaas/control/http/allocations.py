@@ -57,10 +57,8 @@ def launch(request: Req, data: api.Launch) -> Response[api.Launched]:
     summary="Say what a launch would do, without doing it",
 )
 def plan(request: Req, data: api.PlanRequest) -> Response[api.PlanView]:
-    return read(
-        request,
-        lambda tx, caller: views.plan(allocations.plan(tx, caller, data.offer, data.project, data.count)),
-    )
+    asked = (data.offer, data.project, data.count, data.runtime_bundle_id, data.runtime_bundle_slug)
+    return read(request, lambda tx, caller: views.plan(allocations.plan(tx, caller, *asked)))
 
 
 @get("/allocations", opt={"action": "allocation.read"}, summary="Machines you can see")

@@ -189,7 +189,12 @@ def plan(plan: Plan) -> api.PlanView:
         if seat.node_name
     ]
     return api.PlanView(
-        plan.fits, [seat.realisation for seat in plan.seats], reasons(plan.reasons), plan.earliest, seats
+        plan.fits,
+        [seat.realisation for seat in plan.seats],
+        reasons(plan.reasons),
+        plan.earliest,
+        seats,
+        plan.runtime,
     )
 
 

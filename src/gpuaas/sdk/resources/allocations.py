@@ -31,9 +31,18 @@ class Allocations:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def plan(self, offer: str, *, project: str | None = None, count: int = 1) -> PlanView:
+    def plan(
+        self,
+        offer: str,
+        *,
+        project: str | None = None,
+        count: int = 1,
+        runtime: str | None = None,
+        runtime_id: str | None = None,
+    ) -> PlanView:
         """What a launch would do right now, without doing it."""
-        return self._api.post(path("allocations", "plan"), PlanRequest(offer, project, count), PlanView)
+        body = PlanRequest(offer, project, count, runtime_id, runtime)
+        return self._api.post(path("allocations", "plan"), body, PlanView)
 
     def launch(
         self,

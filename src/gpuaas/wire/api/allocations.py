@@ -57,6 +57,8 @@ class PlanRequest(In, frozen=True):
     offer: Ref
     project: Ref | None = None
     count: Annotated[int, Meta(ge=1, le=64)] = 1
+    runtime_bundle_id: Ref | None = None
+    runtime_bundle_slug: RuntimeName | None = None  # whether a machine could use it
 
 
 class ReasonView(Out, frozen=True):
@@ -82,6 +84,7 @@ class PlanView(Out, frozen=True):
     reasons: list[ReasonView]
     earliest: datetime | None = None  # when it would fit, from the leases of those who are there; None: nobody knows
     seats: list[SeatView] = field(default_factory=list)  # for operators only
+    runtime: str | None = None  # which version was meant
 
 
 class Confirm(In, frozen=True):
