@@ -47,8 +47,11 @@ def _look(config: LinuxConfig, body: AllocationBody, helper: int) -> Iterator[st
             if file.read_text().startswith(f"{paths.state}/"):
                 yield f"loop device {file}"
     known = {str(paths.run / name) for name in ("tools", "namespaces", "networks")}
+    once: set[str] = set()  # images of runtimes stay mounted, each once
     for mount in mounts.mounts():
-        if mount.target.startswith((f"{paths.run}/", f"{paths.state}/")) and mount.target not in known:
+        if mount.target.startswith(f"{paths.run}/images") and mount.target not in once:
+            once.add(mount.target)
+        elif mount.target.startswith((f"{paths.run}/", f"{paths.state}/")) and mount.target not in known:
             yield f"mount {mount.target}"
     yield from _processes(config, body, helper)
     with socket.socket() as probe:

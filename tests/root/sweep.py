@@ -3,6 +3,7 @@
     python -m root.sweep WORK IMAGES NAME WORKER WORKERS POINTS
 
 After each kill an agent goes on, a fresh one if it was the agent: the machine runs, it is released, nothing is left.
+Changes of runtimes have one machine for all their points: it runs on, sees what it should, and `current` never dangles.
 Prints a line of JSON for each point. A process of its own, because the orphans of whoever is killed come to it.
 """
 
@@ -12,12 +13,13 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuaas.kit.clock import SystemClock
 from gpuaas.kit.ids import Ids
@@ -31,8 +33,10 @@ from gpuaas.node.host.mounts import idmaps
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.journal import Journal
 from gpuaas.node.runner import Runner
-from gpuaas.wire.node import AllocationBody, Condition, SlotSpec, Spec, Specs
+from gpuaas.wire.node import AllocationBody, Condition, RuntimeSpec, SlotSpec, Spec, Specs
 from node.samples import NODE, STORE, body
+from root import views
+from root.erofs import Image, small
 from root.residue import residue
 from root.tracing import DONE, Part, traced
 
@@ -42,7 +46,7 @@ HURRY = 5.0  # the clock of retries is this much faster
 
 @dataclass(frozen=True)
 class Row:
-    """`share` of all points; `cold`: in an agent that has no mount helper yet."""
+    """`share` of the points, by weight; `cold`: in an agent that has no mount helper yet."""
 
     verb: str
     part: Part
@@ -58,6 +62,18 @@ PLAN = (
     Row("launch", Part.RUNTIME, 0.20),
     Row("release", Part.AGENT, 0.12),
     Row("release", Part.SUPERVISOR, 0.06),
+    Row("restart", Part.AGENT, 0.03),
+    Row("restart", Part.HELPER, 0.01),
+    Row("restart", Part.SUPERVISOR, 0.01),
+    Row("restart", Part.RUNTIME, 0.01),
+    # Last: their machine stays.
+    Row("apply", Part.AGENT, 0.06),
+    Row("apply", Part.HELPER, 0.02),
+    Row("switch", Part.AGENT, 0.04),
+    Row("switch", Part.HELPER, 0.02),
+    Row("rollback", Part.AGENT, 0.03),
+    Row("remove", Part.AGENT, 0.04),
+    Row("remove", Part.HELPER, 0.02),
 )
 
 
@@ -152,14 +168,18 @@ def _settle(runner: Runner, id: str) -> Condition:
 
 
 class Sweep:
-    def __init__(self, config: LinuxConfig, uid_base: int, port: int) -> None:
+    def __init__(self, config: LinuxConfig, uid_base: int, port: int, images: Sequence[Image]) -> None:
         self._config = config
         self._ids = Ids()
         self._revision = 0
+        self._changes = changes(*images)
+        self._kept: tuple[str, int] | None = None  # the machine of all changes of runtimes, and its generation
         host = LinuxHost(config)
         host.prepare()
         assert host.inventory().ready, host.inventory().reason
         gpu = host.inventory().gpus[0].uuid
+        for image in images:
+            image.add(host)
         host.close()
         slots = [SlotSpec("sl-" + "a" * 16, [gpu])]
         self._body: AllocationBody = body(FakeHost(), 0, slots=slots, uid_base=uid_base, ssh_port=port)
@@ -172,6 +192,12 @@ class Sweep:
         for number in numbers[worker::workers]:
             yield self._point(row, number, calls)
 
+    def finish(self) -> None:
+        """The machine that had its runtimes changed is released like any other."""
+        if self._kept is not None:
+            id, generation = self._kept
+            self._release(self._spec(id, generation + 1, None))
+
     def close(self) -> None:
         self._agent.close()
         self._reap()
@@ -180,17 +206,46 @@ class Sweep:
 
     def _count(self, row: Row) -> int:
         """The fewer of two: the first of an agent's verbs does what later ones find done."""
-        return min(self._verb(row, self._ids.new("al"), 0)[0] for _ in range(2))
+        return min(self._act(row, self._ids.new("al"), 0)[0] for _ in range(2))
 
     def _point(self, row: Row, number: int, of: int) -> Point:
         id, trouble, reached = self._ids.new("al"), "", False
         killed_at = time.monotonic()
         try:
-            _, reached = self._verb(row, id, number)
+            _, reached = self._act(row, id, number)
         except AssertionError as error:
             trouble = str(error)
         seconds = time.monotonic() - killed_at
         return Point(row.verb, row.part.value, number, of, reached, round(seconds, 3), trouble)
+
+    def _act(self, row: Row, id: str, number: int) -> tuple[int, bool]:
+        return self._change(row, number) if row.verb in self._changes else self._verb(row, id, number)
+
+    def _change(self, row: Row, number: int) -> tuple[int, bool]:
+        """Of a machine's runtimes, while it runs."""
+        before, after = self._changes[row.verb]
+        id, first = self._running()
+        self._want(self._next(before), "ready")
+        change = self._next(after)
+        calls, reached = self._traced(row, id, number, change)
+        views.is_whole(first)
+        views.is_told(self._want(change, "ready"), after)
+        views.shows(first, after)
+        assert self._machine(id).first.pid == first, "it was started anew"
+        return calls, reached
+
+    def _running(self) -> tuple[str, int]:
+        """The machine whose runtimes are changed, and its first process."""
+        if self._kept is None:
+            self._kept = self._ids.new("al"), 0
+            self._want(self._next([]), "ready")
+        return self._kept[0], self._machine(self._kept[0]).first.pid
+
+    def _next(self, runtimes: list[RuntimeSpec]) -> Spec:
+        assert self._kept is not None
+        id, generation = self._kept
+        self._kept = id, generation + 1
+        return self._spec(id, generation + 1, replace(self._body, runtimes=runtimes))
 
     def _verb(self, row: Row, id: str, number: int) -> tuple[int, bool]:
         if row.cold:
@@ -198,34 +253,43 @@ class Sweep:
             self._agent = Agent(self._config)
         elif row.part is not Part.AGENT and not self._agent.helper():
             warm = self._ids.new("al")
-            self._want(self._spec(warm, 1), "ready")
-            self._want(self._spec(warm, 2), "gone")
-        launch, release = self._spec(id, 1), self._spec(id, 2)
-        if row.verb == "release":
-            self._want(launch, "ready")
-        calls, reached = self._traced(row, id, number, launch if row.verb == "launch" else release)
-        if row.verb == "launch":
-            self._want(launch, "ready")
-            running = idmaps.processes(self._body.uid_base)
-            assert running == [self._machine(id).first.pid], f"there is not one container: {running}"
-        self._want(release, "gone")
+            self._want(self._spec(warm, 1, self._body), "ready")
+            self._want(self._spec(warm, 2, None), "gone")
+        specs = {
+            "launch": self._spec(id, 1, self._body),
+            "restart": self._spec(id, 2, replace(self._body, restarts=1)),
+            "release": self._spec(id, 3, None),
+        }
+        if row.verb != "launch":
+            self._want(specs["launch"], "ready")
+        calls, reached = self._traced(row, id, number, specs[row.verb])
+        if row.verb != "release":
+            self._want(specs[row.verb], "ready")
+            machine, running = self._machine(id), idmaps.processes(self._body.uid_base)
+            assert running == [machine.first.pid], f"there is not one container: {running}"
+            assert machine.restarts == (row.verb == "restart"), "it was not started anew"
+        self._release(specs["release"])
+        return calls, reached
+
+    def _release(self, spec: Spec) -> None:
+        self._want(spec, "gone")
         self._reap()
         left = residue(self._config, self._body, self._agent.helper(), self._reap)
         assert not left, f"left: {left}"
-        return calls, reached
 
     def _traced(self, row: Row, id: str, number: int, spec: Spec) -> tuple[int, bool]:
         pids = {self._agent.pid: Part.AGENT}
         if row.part is not Part.AGENT and not row.cold:
-            found = self._agent.helper() if row.verb == "launch" else self._machine(id).supervisor.pid
-            pids[found] = Part.HELPER if row.verb == "launch" else Part.SUPERVISOR
+            ends = row.part is Part.SUPERVISOR and row.verb != "launch"  # the one that runs, not one that is started
+            found = self._machine(id).supervisor.pid if ends else self._agent.helper()
+            pids[found] = Part.SUPERVISOR if ends else Part.HELPER
         calls, reached = traced(row.part, number, pids, lambda: self._agent.tell(spec, traced=True))
         if self._agent.answer() is None:
             self._agent.close()
             self._agent = Agent(self._config)
         return calls, reached
 
-    def _want(self, spec: Spec, state: str) -> None:
+    def _want(self, spec: Spec, state: str) -> Condition:
         began = time.monotonic()
         self._agent.tell(spec, traced=False)
         condition = self._agent.answer()
@@ -233,10 +297,11 @@ class Sweep:
         took = time.monotonic() - began
         assert condition.state == state, f"{condition.state}, not {state}, after {took:.1f} s: {_why(condition)}"
         assert took < CONVERGE_SECONDS, f"took {took:.1f} s"
+        return condition
 
-    def _spec(self, id: str, generation: int) -> Spec:
+    def _spec(self, id: str, generation: int, body: AllocationBody | None) -> Spec:
         self._revision += 1
-        return Spec(id, 1, generation, self._revision, self._body if generation == 1 else None)
+        return Spec(id, 1, generation, self._revision, body)
 
     def _machine(self, id: str) -> Machine:
         return msgspec.json.decode((self._config.paths.live(id) / RECORD).read_bytes(), type=Machine)
@@ -248,6 +313,18 @@ class Sweep:
                 if found.si_pid == self._agent.pid:
                     return
                 os.waitpid(found.si_pid, 0)
+
+
+def changes(one: Image, two: Image) -> dict[str, tuple[list[RuntimeSpec], list[RuntimeSpec]]]:
+    """Of runtimes: what the machine has before it, and what it has then."""
+    first, second = one.spec("tool", "1.0"), two.spec("tool", "2.0")
+    beside_first, beside_second = (replace(each, current=False) for each in (first, second))
+    return {
+        "apply": ([], [first]),
+        "switch": ([first], [beside_first, second]),
+        "rollback": ([beside_first, second], [first, beside_second]),
+        "remove": ([beside_first, second], []),
+    }
 
 
 def _children(pid: int) -> list[int]:
@@ -271,11 +348,14 @@ def main() -> None:
         pool=f"198.19.{worker}.0/24",
         disk_mib=64,
     )
-    sweep = Sweep(config, uid_base=65536 * (200 + worker), port=20200 + worker)
+    images = [small(work / f"images{worker}", version) for version in ("1.0", "2.0")]
+    sweep = Sweep(config, 65536 * (200 + worker), 20200 + worker, images)
+    weight = sum(row.share for row in PLAN)
     try:
         for row in PLAN:
-            for point in sweep.points(row, round(points * row.share), worker, workers):
+            for point in sweep.points(row, round(points * row.share / weight), worker, workers):
                 print(json.dumps(asdict(point)), flush=True)
+        sweep.finish()
     finally:
         sweep.close()
 

@@ -1,6 +1,8 @@
-"""kill -9 of each process that takes part in a launch or a release, before almost every call that changes something.
+"""kill -9 of each process that takes part in a launch, a restart, a release or a change of runtimes, before calls that
+change something: most of them by default, all with `make sweep`.
 
-After each kill what was wanted comes about within ten seconds, and after the release nothing is left: V7, F4, F5.
+After each kill what was wanted comes about within ten seconds, `current` never dangles, and after the release nothing
+is left: V7, F4, F5, I11.
 """
 
 import json
@@ -18,12 +20,13 @@ from gpuaas.node.host.images.store import Images
 from root.conftest import CACHE, PREFIX, needs
 
 HERE = Path(__file__).parent
-POINTS = int(os.environ.get("GPUAAS_SWEEP_POINTS", "540"))
-AT_LEAST = 500  # the order of system calls is not quite the same each time, so a few points are not met
+POINTS = int(os.environ.get("GPUAAS_SWEEP_POINTS", "700"))
+MET = 0.92  # the order of system calls is not quite the same each time, so a few points are not met
+AT_LEAST = 640
 WORKERS = 2
 
 pytestmark = [
-    needs("runc", "catatonit", "nft", "mkfs.ext4"),
+    needs("runc", "catatonit", "nft", "mkfs.ext4", "mkfs.erofs"),
     pytest.mark.slow,
     pytest.mark.skipif(platform.machine() != "x86_64", reason="the tracer knows the numbers of x86-64 only"),
 ]
@@ -37,7 +40,7 @@ def test_nothing_is_left_wherever_somebody_is_killed(work: Path, base_image: Ima
     assert [worker.returncode for worker in workers] == [0] * WORKERS, "\n".join(said[-2000:] for _, said in outputs)
     troubled = [point for point in points if point["trouble"]]
     assert troubled == [], f"{len(troubled)} of {len(points)}, the first: {troubled[:3]}"
-    assert sum(point["reached"] for point in points) >= min(POINTS, AT_LEAST)
+    assert sum(point["reached"] for point in points) >= min(POINTS * MET, AT_LEAST)
 
 
 def table(points: list[dict[str, Any]]) -> str:

@@ -18,6 +18,10 @@ TIMEOUT_SECONDS = 60.0
 _CHUNK = 65536
 
 
+class Ended(HostError):
+    """It was killed: what it was asked for is done or not."""
+
+
 class Helper:
     """Safe to use from many threads: their requests are served side by side."""
 
@@ -50,7 +54,7 @@ class Helper:
                 mine.shutdown(socket.SHUT_WR)
                 data, handles = _receive(mine)
         if not data:
-            raise HostError("ask", "the mount helper", "it ended before it answered")
+            raise Ended("ask", "the mount helper", "it ended before it answered")
         reply = msgspec.json.decode(data, type=Reply)
         if reply.failed is not None:
             failed = reply.failed

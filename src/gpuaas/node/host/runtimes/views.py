@@ -18,6 +18,7 @@ from pathlib import Path
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.mounts.helper import Ended
 from gpuaas.node.host.mounts.mounts import Attribute, Propagation
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.mounts.operations import (
@@ -131,21 +132,34 @@ class Views:
                 percent = min(99, arrived * 100 // max(1, spec.size))
             return RuntimeReport(*key, "fetching", percent=percent)
         try:
-            handle = self._shared.copy(spec.digest)
+            self._shared.ensure(spec.digest)
         except HostError as error:
             return _failed(spec, "image_unusable", f"Its image cannot be mounted on this node: {error.cause}.")
-        bundle, version = self.place(id) / spec.bundle, self.place(id) / spec.bundle / spec.version
         try:
-            # On top of another build of this version: whoever runs from that one keeps it.
-            changes: list[AnyOperation] = [Directory(str(each), owner=uid_base) for each in (bundle, version)]
-            changes.append(Place(str(version), READ_ONLY, uid_base))
-            self._namespaces.change_quickly(id, changes, handle)
+            self._place(id, uid_base, spec, seen.handle)
         except HostError as error:
             return _failed(spec, "mount_failed", f"It could not be shown to the machine: {error.cause}.")
-        finally:
-            os.close(handle)
         seen.devices[key] = "new"
         return RuntimeReport(*key, "ready")
+
+    def _place(self, id: str, uid_base: int, spec: RuntimeSpec, view: Handle) -> None:
+        """On top of another build of this version: whoever runs from that one keeps it."""
+        bundle, version = self.place(id) / spec.bundle, self.place(id) / spec.bundle / spec.version
+        changes: list[AnyOperation] = [Directory(str(each), owner=uid_base) for each in (bundle, version)]
+        changes.append(Place(str(version), READ_ONLY, uid_base))
+        try:
+            self._change_with_copy(id, changes, spec.digest)
+        except Ended:
+            # Placing is not as good twice: first whether it was done.
+            if _device(view, spec.bundle, spec.version) != self._shared.device(spec.digest):
+                self._change_with_copy(id, changes, spec.digest)
+
+    def _change_with_copy(self, id: str, changes: Sequence[AnyOperation], digest: str) -> None:
+        copy = self._shared.copy(digest)
+        try:
+            self._namespaces.change_quickly(id, changes, copy)
+        finally:
+            os.close(copy)
 
     def _switch(self, uid_base: int, wanted: Iterable[RuntimeSpec], ready: set[Key], seen: Seen) -> dict[str, str]:
         """Moves every link that is not as it should be. What each bundle's link says in the end."""
@@ -169,7 +183,10 @@ class Views:
         target = self.place(id) / key[0] / key[1]
         gone = Unmount(str(target), lazy, all_=True), Remove(str(target)), Remove(str(target.parent), if_empty=True)
         try:
-            self._namespaces.change_quickly(id, gone)
+            try:
+                self._namespaces.change_quickly(id, gone)
+            except Ended:  # all of this is as good twice
+                self._namespaces.change_quickly(id, gone)
         except HostError:
             return False
         return True
@@ -183,8 +200,7 @@ class Views:
         with asking("look at", self.place(id)):
             for bundle in _directories(handle.fd, "."):
                 for version in _directories(handle.fd, bundle):
-                    device = os.stat(f"{bundle}/{version}", dir_fd=handle.fd, follow_symlinks=False).st_dev
-                    seen.devices[bundle, version] = "" if device == handle.device else _name(device)
+                    seen.devices[bundle, version] = _device(handle, bundle, version)
                 with suppress(FileNotFoundError):
                     seen.current[bundle] = os.readlink(f"{bundle}/{CURRENT}", dir_fd=handle.fd)
         return seen
@@ -220,6 +236,15 @@ def _directories(root: int, path: str) -> list[str]:
             return sorted(each.name for each in entries if each.is_dir(follow_symlinks=False))
     finally:
         os.close(fd)
+
+
+def _device(view: Handle, bundle: str, version: str) -> str:
+    """Of what is mounted there; empty: nothing is."""
+    try:
+        device = os.stat(f"{bundle}/{version}", dir_fd=view.fd, follow_symlinks=False).st_dev
+    except FileNotFoundError:
+        return ""
+    return "" if device == view.device else _name(device)
 
 
 def _link(handle: Handle, bundle: str, version: str, owner: int) -> None:
