@@ -96,6 +96,7 @@ def test_history_is_paged(world: World, http: httpx.Client, editor: dict[str, st
         ("rollback", "2"), ("apply", "3"), ("apply", "2"), ("apply", "1"),
     ]  # fmt: skip
     assert {each["asked_by"] for each in seen} == {world.people["editor"].id}
+    assert {each["asked_by_email"] for each in seen} == {"editor@example.org"} == {seen[0]["ended_by_email"]}
     assert (seen[0]["state"], seen[0]["ended_by"]) == ("removed", world.people["editor"].id)
     for bad in ("AAAA", "x"):
         assert http.get(f"{machine}/runtime-bundles/history?cursor={bad}", headers=editor).status_code == 422

@@ -156,9 +156,12 @@ def test_what_a_machine_has(gpuaas: Gpuaas, server: Playback) -> None:
     change = {"id": "ar-x", "action": "apply", "slug": "pytorch", "version": "2", "digest": "", "replaces": None,
               "previous_version": "1", "state": "applied", "message": "", "asked_by": "us-ada", "ended_by": None,
               "asked_at": samples.AT, "applied_at": None, "ended_at": None, "operation_id": "op-x"}  # fmt: skip
-    server.on("GET", f"{ON}/history", Answer(200, samples.page(change)))
+    named = {**change, "asked_by": "us-bob", "asked_by_email": "bob@example.com"}
+    server.on("GET", f"{ON}/history", Answer(200, samples.page(change, named)))
     shown = gpuaas("runtime", "history", "train-1").out
-    assert "us-ada" in shown
+    assert "us-ada" in shown  # of a server that does not say more
+    assert "bob@example.com" in shown
+    assert "us-bob" not in shown
     assert "pytorch:2" in shown
 
 

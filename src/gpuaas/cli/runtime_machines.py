@@ -89,7 +89,7 @@ def history(session: Session, machine: str) -> None:
     columns = ("WHEN", "WHAT", "RUNTIME", "BEFORE", "STATE", "BY", "MESSAGE")
     rows = [
         (output.moment(each.asked_at), each.action, f"{each.slug}:{each.version}", each.previous_version or "",
-         each.state, each.asked_by, each.message)
+         each.state, each.asked_by_email or each.asked_by, each.message)
         for each in found
     ]  # fmt: skip
     return output.table(columns, rows, empty="Nothing was applied to it.")

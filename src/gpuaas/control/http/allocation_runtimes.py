@@ -1,6 +1,6 @@
 """Routes: runtimes of a machine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litestar import Response, delete, get, post
@@ -11,6 +11,7 @@ from gpuaas.control.http.allocations import changed
 from gpuaas.control.http.endpoint import Req, Result, mutate, read
 from gpuaas.control.http.params import Cursor, Limit, Name
 from gpuaas.control.http.views import LOGIN_USER
+from gpuaas.control.store import names
 from gpuaas.control.store.allocation_runtimes import Row
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
@@ -46,7 +47,8 @@ def history(
         found = runtimes.history(tx, caller, allocation, after, limit + 1)
         items, more = pages.cut(found, limit)
         cursor = pages.encode(items[-1][0].created_at, items[-1][0].id) if more else None
-        return api.RuntimeChangePage([_change(item) for item in items], cursor)
+        people = names.of(tx, "user", [id for row, _ in items for id in (row.created_by, row.ended_by) if id])
+        return api.RuntimeChangePage([_change(item, people) for item in items], cursor)
 
     return read(request, work)
 
@@ -145,7 +147,8 @@ def _ownership(rows: Sequence[Row]) -> api.Ownership:
     return api.Ownership(platform, user, STATEMENT)
 
 
-def _change(item: Row) -> api.RuntimeChangeView:
+def _change(item: Row, people: Mapping[str, str]) -> api.RuntimeChangeView:
+    """`people`: addresses by id."""
     row, bundle = item
     return api.RuntimeChangeView(
         row.id,
@@ -163,6 +166,8 @@ def _change(item: Row) -> api.RuntimeChangeView:
         row.ended_at,
         row.ended_by,
         row.operation_id,
+        people.get(row.created_by, ""),
+        people.get(row.ended_by or "", ""),
     )
 
 

@@ -140,7 +140,7 @@ class AllocationRuntimes(Out, frozen=True):
 
 
 class RuntimeChangeView(Out, frozen=True):
-    """One wish in the history of a machine, and what became of it."""
+    """One wish in the history of a machine, and what became of it. Who is no user has no address: `system`."""
 
     id: str
     action: str
@@ -157,6 +157,8 @@ class RuntimeChangeView(Out, frozen=True):
     ended_at: datetime | None
     ended_by: str | None
     operation_id: str
+    asked_by_email: str = ""
+    ended_by_email: str = ""
 
 
 class RuntimeChangePage(Out, frozen=True):
