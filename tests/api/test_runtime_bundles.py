@@ -268,3 +268,14 @@ def test_images_that_nobody_needs_are_listed_and_removed(http: httpx.Client, ope
     assert not [file for file in IMAGES.iterdir() if orphan in file.name]
     assert IMAGES.joinpath(f"{kept['digest']}.erofs").exists()
     assert http.post(f"{API}/runtime-images/collect", json={}, headers=once).json() == removed.json()
+
+
+def test_a_builder_publishes(world: World, http: httpx.Client) -> None:
+    """From the manifest to the catalog, with what is on its way; and nothing of what operators do."""
+    builder, slug = world.people["platform_builder"].headers, catalog.new_slug()
+    draft = described(http, builder, slug)
+    assert http.get(f"{API}/runtime-bundles/{draft['id']}", headers=builder).json()["state"] == "draft"
+    assert published(http, builder, slug)["state"] == "published"
+    assert http.post(f"{API}/runtime-bundles/{draft['id']}/deprecate", headers=builder).json()["state"] == "deprecated"
+    for refused in ("/nodes", "/runtime-images/unused", "/users"):
+        assert http.get(f"{API}{refused}", headers=builder).status_code == 403, refused

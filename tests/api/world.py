@@ -109,7 +109,7 @@ class World:
                 self._add(self.people[who], place, name, offer="b200-1", wait=True)
 
     def _people(self, tx: Tx) -> None:
-        platform = {"platform_admin": "platform_admin", "platform_ops": "platform_ops"}
+        platform = {name: name for name in ("platform_admin", "platform_ops", "platform_builder")}
         members = {"admin": "admin", "editor": "editor", "viewer": "viewer", "disabled": "editor", "expired": "editor"}
         everybody = (*platform, *members, "tenant_admin", "neighbour", "foreigner", "revoked", "guest")
         found = {name: person(tx, name, platform.get(name)) for name in everybody}

@@ -10,6 +10,7 @@ from gpuaas.model.permission import (
     ORG_ROLES,
     PERMISSIONS,
     PLATFORM_ADMIN,
+    PLATFORM_BUILDER,
     PLATFORM_OPS,
     PLATFORM_ROLES,
     PROJECT_ROLES,
@@ -20,7 +21,7 @@ from gpuaas.model.permission import (
     scope_allows,
 )
 
-ROLES = {"project": set(PROJECT_ROLES), "org": set(ORG_ROLES), "platform": set(PLATFORM_ROLES)}
+ROLES = {"project": set(PROJECT_ROLES), "org": set(ORG_ROLES), "platform": {*PLATFORM_ROLES, PLATFORM_BUILDER}}
 
 
 def of(role: str) -> set[str]:
@@ -47,6 +48,10 @@ def test_a_viewer_only_looks() -> None:
 def test_platform_roles_give_no_right_on_tenants_objects() -> None:
     tenants = {action for action, permission in PERMISSIONS.items() if permission.scope in ("project", "org")}
     assert not tenants & (of(PLATFORM_ADMIN) | of(PLATFORM_OPS))
+
+
+def test_a_builder_publishes_and_does_nothing_else() -> None:
+    assert of(PLATFORM_BUILDER) == {"runtime_bundle.write"}
 
 
 def test_what_needs_no_token_is_this_and_nothing_else() -> None:

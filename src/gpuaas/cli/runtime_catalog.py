@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuaas.runtimes.shelf import Shelf
     from gpuaas.sdk.types import RuntimeBundleView
 
-OPERATORS = ("platform_admin", "platform_ops")
+BUILDERS = ("platform_admin", "platform_ops", "platform_builder")
 
 
 def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ...]) -> "list[Recipe]":
@@ -53,7 +53,7 @@ def deploy(
     session: Session, names: tuple[str, ...], everything: bool, relock: bool, source: str | None,
     for_project: str | None, directories: tuple[Path, ...], state_dir: Path,
 ) -> None:  # fmt: skip
-    """Build runtimes here if need be, and publish them on the server (operators).
+    """Build runtimes here if need be, and publish them on the server (operators and builders).
 
     Names as for `build`; each also as a flag: --python-3.11-ml, --python-all, --all. Machines can have them at once;
     nothing restarts.
@@ -103,10 +103,10 @@ def _fetched(
 def _may_publish(session: Session) -> None:
     """Before a build that takes minutes, not after it."""
     who = session.client().whoami()
-    if who.user.platform_role not in OPERATORS:
+    if who.user.platform_role not in BUILDERS:
         raise Invalid(
-            f"{who.user.email} is no operator of {session.server}.",
-            "Only operators publish; `gpuaas runtime build` builds without publishing.",
+            f"{who.user.email} is no operator of {session.server}, and no builder.",
+            "Only they publish; `gpuaas runtime build` builds without publishing.",
         )
 
 
@@ -132,7 +132,7 @@ def publish(
 @click.argument("name")
 @click.pass_obj
 def deprecate(session: Session, name: str) -> None:
-    """Deprecate a version in the catalog (operators). Machines that have it keep it; nobody gets it anew."""
+    """Deprecate a version in the catalog (operators, builders). Machines that have it keep it; nobody gets it anew."""
     bundle = session.client().runtimes.deprecate(name)
     if session.json:
         return output.json(bundle)

@@ -19,7 +19,8 @@ def user() -> None:
 @click.argument("email")
 @click.option("--name", metavar="TEXT", help="For people; the address when left out.")
 @click.option("--password-stdin", is_flag=True, help="Read the first password from stdin; otherwise they have none.")
-@click.option("--platform-role", type=click.Choice(["platform_admin", "platform_ops"]), help="For operators only.")
+@click.option("--platform-role", type=click.Choice(["platform_admin", "platform_ops", "platform_builder"]),
+              help="For operators, and for those who publish runtimes.")  # fmt: skip
 @click.pass_obj
 def create_user(
     session: Session, email: str, name: str | None, password_stdin: bool, platform_role: str | None

@@ -12,7 +12,8 @@ PROJECT_ROLES = (VIEWER, EDITOR, ADMIN)
 TENANT_MEMBER, TENANT_ADMIN = "tenant_member", "tenant_admin"
 ORG_ROLES = (TENANT_MEMBER, TENANT_ADMIN)
 PLATFORM_ADMIN, PLATFORM_OPS = "platform_admin", "platform_ops"
-PLATFORM_ROLES = (PLATFORM_OPS, PLATFORM_ADMIN)
+PLATFORM_ROLES = (PLATFORM_OPS, PLATFORM_ADMIN)  # operators
+PLATFORM_BUILDER = "platform_builder"  # publishes runtimes, and nothing else: for whoever, or whatever, builds them
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ ANY_MEMBER = _project(VIEWER, EDITOR, ADMIN)
 WORKERS = _project(EDITOR, ADMIN)
 LEADS = _project(ADMIN)
 OPERATORS = _platform(PLATFORM_ADMIN, PLATFORM_OPS)
+BUILDERS = _platform(PLATFORM_ADMIN, PLATFORM_OPS, PLATFORM_BUILDER)
 SIGNED_IN = Permission("self")
 PUBLIC = Permission("public")
 
@@ -94,7 +96,7 @@ PERMISSIONS: dict[str, Permission] = {
     "offer.read": SIGNED_IN,
     "offer.write": _platform(PLATFORM_ADMIN),
     "runtime_bundle.read": SIGNED_IN,
-    "runtime_bundle.write": OPERATORS,
+    "runtime_bundle.write": BUILDERS,
     "runtime_image.read": OPERATORS,
     "runtime_image.collect": OPERATORS,
     "price.read": SIGNED_IN,

@@ -14,7 +14,7 @@ from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Caller
 from gpuaas.model.lifecycle import RUNTIME_BUNDLE
-from gpuaas.model.permission import PLATFORM_ROLES
+from gpuaas.model.permission import role_allows
 from gpuaas.model.runtime import RuntimeBundle
 from gpuaas.runtimes.resolve import Name, family, resolve
 from gpuaas.wire import node_request
@@ -83,8 +83,8 @@ def _named(bundle: RuntimeBundle) -> Name:
 
 
 def _states(caller: Caller) -> tuple[str, ...]:
-    """Drafts are the operators' own business."""
-    hidden = set() if caller.platform_role in PLATFORM_ROLES else {"draft"}
+    """Drafts are the business of those who publish."""
+    hidden = set() if role_allows(caller.platform_role, "runtime_bundle.write") else {"draft"}
     return tuple(sorted(RUNTIME_BUNDLE.states - hidden))
 
 

@@ -58,7 +58,7 @@ def versions(request: Req, bundle: Name) -> Response[api.RuntimeBundlePage]:
 
 
 @post("/runtime-bundles", opt={"action": "runtime_bundle.write"}, sync_to_thread=True,
-      summary="Describe a version by its manifest (operators): a draft, until its image is here")  # fmt: skip
+      summary="Describe a version by its manifest (operators, builders): a draft, until its image is here")  # fmt: skip
 def describe(request: Req, data: api.NewRuntimeBundle) -> Response[api.RuntimeBundleView]:
     def work(tx: Tx, caller: Caller) -> Result:
         return Result(view(request, runtime_bundles.describe(tx, caller, data.manifest, data.project)), 201)
@@ -67,7 +67,7 @@ def describe(request: Req, data: api.NewRuntimeBundle) -> Response[api.RuntimeBu
 
 
 @post("/runtime-bundles/{bundle:str}/publish", opt={"action": "runtime_bundle.write"}, status_code=200,
-      sync_to_thread=True, summary="Publish a version whose image is here (operators)")  # fmt: skip
+      sync_to_thread=True, summary="Publish a version whose image is here (operators, builders)")  # fmt: skip
 def publish(request: Req, bundle: Name) -> Response[api.RuntimeBundleView]:
     is_here = images_of(request).complete
     return mutate(
@@ -76,7 +76,7 @@ def publish(request: Req, bundle: Name) -> Response[api.RuntimeBundleView]:
 
 
 @post("/runtime-bundles/{bundle:str}/deprecate", opt={"action": "runtime_bundle.write"}, status_code=200,
-      sync_to_thread=True, summary="Deprecate a version (operators): machines that have it keep it")  # fmt: skip
+      sync_to_thread=True, summary="Deprecate a version (operators, builders); machines keep it")  # fmt: skip
 def deprecate(request: Req, bundle: Name) -> Response[api.RuntimeBundleView]:
     return mutate(request, lambda tx, caller: Result(view(request, runtime_bundles.deprecate(tx, caller, bundle))))
 

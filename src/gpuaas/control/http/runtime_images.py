@@ -41,7 +41,7 @@ class _Sent(msgspec.Struct, frozen=True):
 
 @put("/runtime-images/{digest:str}", opt={"action": "runtime_bundle.write", "binary": True},
      request_max_body_size=runtime_bundles.MOST_BYTES,
-     summary="Send an image, or with Content-Range the rest of it (operators)")  # fmt: skip
+     summary="Send an image, or with Content-Range the rest of it (operators, builders)")  # fmt: skip
 async def send(request: Req, digest: Digest) -> Response[api.RuntimeImageView]:
     size = await asyncio.to_thread(
         read_as, request, lambda tx, caller: runtime_bundles.expected_image(tx, caller, digest)

@@ -16,7 +16,7 @@ class Users:
     def create(
         self, email: str, name: str, *, password: str | None = None, platform_role: str | None = None
     ) -> UserView:
-        """Without a password they cannot log in yet. `platform_role`: platform_admin or platform_ops."""
+        """Without a password they cannot log in yet. `platform_role`: platform_admin, _ops or _builder."""
         return self._api.post(path("users"), NewUser(email, name, password, platform_role), UserView)
 
     def disable(self, user: str, *, confirm: str, reason: str = "not said") -> UserView:

@@ -12,7 +12,7 @@ class NewUser(In, frozen=True):
     email: Email
     name: Title
     password: Password | None = None
-    platform_role: Annotated[str, Meta(pattern=r"^(platform_admin|platform_ops)" + END)] | None = None
+    platform_role: Annotated[str, Meta(pattern=r"^(platform_admin|platform_ops|platform_builder)" + END)] | None = None
 
 
 class UserView(Out, frozen=True):

@@ -60,7 +60,7 @@ users = Table(
     # False: whoever held an invitation said so. Nobody else may rely on it, least of all a login by that address.
     Column("email_proven", Boolean, nullable=False, server_default=text("true")),
     CheckConstraint("email = lower(email)", name="email_lower"),
-    one_of("platform_role", permission.PLATFORM_ROLES),
+    one_of("platform_role", (*permission.PLATFORM_ROLES, permission.PLATFORM_BUILDER)),
     one_of("kind", USER_KINDS),
     CheckConstraint("(kind = 'service') = (project_id IS NOT NULL)", name="service_in_a_project"),
     CheckConstraint(
