@@ -1,5 +1,6 @@
 """What a user does, on real machines: up, ssh, restart, ssh again, release, down. And two tenants on one node."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -111,6 +112,56 @@ def test_a_machine_is_there_after_up_and_outlives_everything_but_its_release(adm
     endpoint = before["endpoint"]
     with socket.socket() as gone:
         assert gone.connect_ex((endpoint["host"], endpoint["port"])) != 0
+
+
+def test_whatever_speaks_ssh_knows_machines_by_name(admin: Person, work: Path) -> None:
+    for port, way in ((8123, ()), (8124, ("--via-server",))):
+        (work / "ssh").write_text(admin("ssh-config", *way))
+        _speak_ssh(admin, work, port)
+
+
+def _speak_ssh(admin: Person, work: Path, served: int) -> None:
+    """scp, sftp, rsync, and what an editor does: a shell without a terminal, and ports of the machine's own."""
+    identity = f"IdentityFile={admin.home}/.ssh/id_ed25519"  # ssh asks nobody where home is
+    options = ["-F", str(work / "ssh"), "-o", "BatchMode=yes", "-o", identity]
+
+    def run(*words: str, stdin: str = "") -> str:
+        done = subprocess.run(words, env=admin.environment, input=stdin, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, (words, done.stderr)
+        return done.stdout
+
+    (work / "data").write_bytes(os.urandom(1 << 20))
+    run("scp", *options, str(work / "data"), "hello:there")
+    run("scp", *options, "hello:there", str(work / "back"))
+    assert (work / "back").read_bytes() == (work / "data").read_bytes()
+    run("sftp", *options, "-b", "-", "hello", stdin=f"rename there moved\nget moved {work}/again\n")
+    assert (work / "again").read_bytes() == (work / "data").read_bytes()
+    # The far end of rsync is what it asks for over ssh: it greets with its version, in four bytes.
+    greeting = subprocess.run(
+        ["ssh", *options, "hello", "timeout 2 rsync --server --sender -e.LsfxCIvu . moved"],
+        env=admin.environment, input=b"\x1f\0\0\0", capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert greeting.stdout[0] in range(28, 40), greeting
+    if shutil.which("rsync"):
+        run("rsync", "-e", f"ssh {' '.join(options)}", str(work / "data"), "hello:by-rsync")
+    assert run("ssh", *options, "-T", "hello", "bash", stdin="sha256sum < moved; exit\n") == (
+        f"{hashlib.sha256((work / 'data').read_bytes()).hexdigest()}  -\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = f"python3 -m http.server --bind 127.0.0.1 {served} 2>&1 | sed -u 's/.*Serving.*/there/'"
+    forward = ["ssh", *options, "-L", f"127.0.0.1:{port}:127.0.0.1:{served}", "hello", f"PYTHONUNBUFFERED=1 {serve}"]
+    tunnel = subprocess.Popen(forward, env=admin.environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert tunnel.stdout is not None
+        assert tunnel.stdout.readline() == "there\n"
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+            connection.sendall(b"GET /moved HTTP/1.0\r\n\r\n")
+            assert connection.recv(15).startswith(b"HTTP/1.0 200")
+    finally:
+        tunnel.kill()
+        tunnel.communicate()
 
 
 def test_two_tenants_on_one_node_do_not_reach_each_other(admin: Person, work: Path) -> None:
