@@ -183,20 +183,20 @@ async def _node(url: str, token: str, name: str, joining: asyncio.Semaphore) -> 
 
     from gpuaas.kit.clock import SystemClock
     from gpuaas.kit.ids import Ids
-    from gpuaas.node.config import websocket_url
     from gpuaas.node.host.fake import FakeDisk, FakeHost
     from gpuaas.node.identity import identity
     from gpuaas.node.join import join
     from gpuaas.node.journal import Journal
     from gpuaas.node.link import Link
     from gpuaas.node.runner import Runner
+    from gpuaas.node.servers import Servers, websocket_url
     from gpuaas.wire.node import LINK_PATH, encode, from_server
 
     disk, clock = FakeDisk(), SystemClock()
     me = identity(disk)
     journal = Journal(disk, Ids())
     async with joining:
-        journal.joined(await join(url, token, name, me))
+        journal.joined(await join(Servers(url), token, name, me))
     runner = Runner(FakeHost(f"{GPUS}xL4", name, "192.0.2.1"), journal, clock)
     link = Link(runner, journal, me.sign_link, clock, "bench")
     while True:

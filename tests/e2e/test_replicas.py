@@ -110,6 +110,16 @@ def test_links_streams_and_sweeps_survive_the_death_of_a_server(pair: Pair) -> N
         eventually(lambda: {item["state"] for item in pair.json("ls")["items"]} == {"unreachable"})
         pair.start_agent()
         eventually(lambda: {item["state"] for item in pair.json("ls")["items"]} == {"active"})
+
+        # An agent that knows both has no need of the proxy.
+        pair.kill("agent")
+        pair.start_agent(",".join(f"http://127.0.0.1:{port}" for port, _ in pair.servers.values()))
+        eventually(lambda: pair.links("one") + pair.links("two") == 1)
+        holder, other = ("one", "two") if pair.links("one") else ("two", "one")
+        port = pair.servers[holder][0]
+        pair.end_server(holder)
+        eventually(lambda: pair.links(other) == 1)
+        pair.serve(holder, port)
         pair("release", "before", "--yes")
         pair("release", "after", "--yes")
         seen = _everything_seen(pair, feed)

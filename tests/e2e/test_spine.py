@@ -49,9 +49,9 @@ class Spine:
         )
         eventually(self._answers)
 
-    def start_agent(self) -> None:
-        arguments = ["agent", "run", "--server", self.url, "--name", "n1", "--state-dir", str(self.home / "agent"),
-                     "--host", "modelled"]  # fmt: skip
+    def start_agent(self, servers: str = "") -> None:
+        arguments = ["agent", "run", "--server", servers or self.url, "--name", "n1", "--host", "modelled",
+                     "--state-dir", str(self.home / "agent")]  # fmt: skip
         self._running["agent"] = self.spawn(*arguments, GPUAAS_JOIN_TOKEN=self.made.join_token or "")
 
     def kill(self, name: str) -> None:

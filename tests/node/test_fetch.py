@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gpuaas.node.fetch import FIRST_PAUSE_SECONDS, REFUSALS, Fetcher, keep_fetching
 from gpuaas.node.identity import Identity
+from gpuaas.node.servers import Servers
 from gpuaas.wire import node_request
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 from node.samples import ID, NODE, World, body
@@ -82,7 +83,7 @@ def world() -> World:
 
 @pytest.fixture
 def fetcher(world: World, server: Server) -> Fetcher:
-    return Fetcher(world.runner, server.url, Identity(Ed25519PrivateKey.generate()).sign_request, world.clock)
+    return Fetcher(world.runner, Servers(server.url), Identity(Ed25519PrivateKey.generate()).sign_request, world.clock)
 
 
 def report(world: World) -> RuntimeReport:
@@ -114,7 +115,7 @@ def test_an_image_is_fetched_and_its_machine_has_it(world: World, fetcher: Fetch
 
 def test_the_request_is_signed_by_the_node(world: World, server: Server) -> None:
     key = Ed25519PrivateKey.generate()
-    go(world, Fetcher(world.runner, server.url, Identity(key).sign_request, world.clock))
+    go(world, Fetcher(world.runner, Servers(server.url), Identity(key).sign_request, world.clock))
     ((node, path, at, signature),) = server.signed
     assert (node, path) == (NODE, f"/api/v1/runtime-images/{DIGEST}")
     assert at == int(world.clock.now().timestamp())

@@ -20,6 +20,7 @@ from gpuaas.node.host.fake_state import State
 from gpuaas.node.identity import identity
 from gpuaas.node.join import join
 from gpuaas.node.main import run
+from gpuaas.node.servers import Servers
 from gpuaas.wire.node import (
     Ack,
     Challenge,
@@ -234,7 +235,7 @@ def test_a_node_joins_once_with_its_own_key(tmp_path: Path) -> None:
         me = identity(FileDisk(tmp_path))
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        assert await join(url, "token-token-token", "one", me) == NODE
+        assert await join(Servers(url), "token-token-token", "one", me) == NODE
         server.close()
 
     asyncio.run(play())
@@ -259,11 +260,13 @@ def test_a_torn_key_is_not_replaced_silently(tmp_path: Path) -> None:
         identity(FileDisk(tmp_path))
 
 
-@pytest.mark.parametrize("url", ["", "gpuaas.example.org", "ftp://gpuaas.example.org", "http://"])
-def test_a_server_address_is_checked(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "url", ["", ",", "gpuaas.example.org", "ftp://gpuaas.example.org", "http://", "https://a.org,b.org"]
+)
+def test_a_server_address_is_checked(url: str) -> None:
     with pytest.raises(ValueError, match="address of a server"):
-        _ = AgentConfig(url, tmp_path, "one").link_url
+        Servers(url)
 
 
-def test_https_means_wss(tmp_path: Path) -> None:
-    assert AgentConfig("https://example.org/", tmp_path, "one").link_url == "wss://example.org"
+def test_https_means_wss() -> None:
+    assert Servers("https://example.org/").websocket == "wss://example.org"

@@ -14,6 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from gpuaas.kit.errors import HostError
 from gpuaas.node import streams as node_streams
 from gpuaas.node.host.fake import FakeHost
+from gpuaas.node.servers import Servers
 from gpuaas.node.streams import Streams
 from gpuaas.wire.node import Dial
 from gpuaas.wire.streams import DIAL_BACK_PATH, NODE_FAILED
@@ -47,7 +48,7 @@ class Host(FakeHost):
 async def agent(host: Host, handle: Handle) -> AsyncIterator[Streams]:
     async with serve(handle, "127.0.0.1", 0, max_queue=2, ping_interval=None) as server:
         port = server.sockets[0].getsockname()[1]
-        streams = Streams(host, NODE, f"ws://127.0.0.1:{port}")
+        streams = Streams(host, NODE, Servers(f"http://127.0.0.1:{port}"))
         keeping = asyncio.create_task(streams.keep())
         try:
             yield streams
@@ -241,7 +242,7 @@ def test_what_cannot_be_dialled_disturbs_nothing(url: str) -> None:
 
 
 def test_a_link_with_tls_is_not_left_for_a_stream_without() -> None:
-    streams = Streams(Host(), NODE, "wss://gpu.example.org")
+    streams = Streams(Host(), NODE, Servers("https://gpu.example.org"))
     assert streams._address(Dial(ID, TICKET, "https://b.example.org/")).startswith(
         "wss://b.example.org/api/v1/streams?"
     )

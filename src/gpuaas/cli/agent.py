@@ -45,7 +45,8 @@ def _node_options(command: _Command) -> _Command:
 
 
 @agent.command(cls=click.Command)
-@click.option("--server", envvar="GPUAAS_SERVER", show_envvar=True, required=True, metavar="URL")
+@click.option("--server", envvar="GPUAAS_SERVER", show_envvar=True, required=True, metavar="URL[,URL...]",
+              help="Of several replicas any; when one does not answer, the next is asked.")  # fmt: skip
 @click.option("--join-token", envvar="GPUAAS_JOIN_TOKEN", show_envvar=True, default="", metavar="TOKEN",
               help="Needed once. The variable keeps it out of the process list.")  # fmt: skip
 @click.option("--address", default="127.0.0.1", show_default=True, help="Where users reach this node's ports.")

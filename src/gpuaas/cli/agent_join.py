@@ -24,7 +24,7 @@ SETTINGS = Path("/etc/gpuaas/agent.env")
 
 
 @click.command(cls=Command)
-@click.argument("server", metavar="URL")
+@click.argument("server", metavar="URL[,URL...]")
 @click.argument("join_token", metavar="TOKEN", envvar="GPUAAS_JOIN_TOKEN")
 @click.option("--name", default=socket.gethostname, help="The node's name in the fleet.  [default: the host's]")
 @click.option("--address", help="Where users reach this node's ports.  [default: the one that reaches the server]")
@@ -107,7 +107,7 @@ def _address_towards(server: str) -> str:
     """The address of this host from which it would talk to the server; nothing is sent."""
     from urllib.parse import urlsplit
 
-    parts = urlsplit(server)
+    parts = urlsplit(server.partition(",")[0])
     try:
         family, kind, _, _, there = socket.getaddrinfo(parts.hostname, parts.port or 443, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:

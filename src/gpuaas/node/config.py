@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class AgentConfig:
-    server_url: str  # http(s)://host:port
+    server_url: str  # http(s)://host:port; of several replicas, with commas between them
     state_dir: Path
     name: str
     address: str = "127.0.0.1"  # where users reach the ports that this node publishes
@@ -26,16 +26,3 @@ class AgentConfig:
     base_image: str | None = None  # an imported one instead of our own
     quick_cgroups: bool = True  # whether the kernel may be told to favour moves between cgroups
     image_store: Path | None = None  # shared by several agents; below `state_dir` unless told
-
-    @property
-    def link_url(self) -> str:
-        return websocket_url(self.server_url)
-
-
-def websocket_url(server_url: str) -> str:
-    """A server's WebSocket base: ws for http, wss for https."""
-    scheme, _, rest = server_url.rstrip("/").partition("://")
-    schemes = {"http": "ws", "https": "wss"}
-    if scheme not in schemes or not rest:
-        raise ValueError(f"{server_url!r} is not the address of a server, like https://gpuaas.example.org")
-    return f"{schemes[scheme]}://{rest}"

@@ -15,7 +15,8 @@ from websockets.exceptions import WebSocketException
 from gpuaas.kit.clock import Clock
 from gpuaas.node.backoff import Backoff
 from gpuaas.node.link import Link
-from gpuaas.wire.node import FromAgent, encode, from_server
+from gpuaas.node.servers import Servers
+from gpuaas.wire.node import LINK_PATH, FromAgent, encode, from_server
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,10 @@ _T = TypeVar("_T")
 class Connection:
     """`woken` is set when there may be something to say; `heard` is called after every frame from the server."""
 
-    def __init__(self, url: str, link: Link, clock: Clock, woken: asyncio.Event, heard: Callable[[], None]) -> None:
-        self._url = url
+    def __init__(
+        self, servers: Servers, link: Link, clock: Clock, woken: asyncio.Event, heard: Callable[[], None]
+    ) -> None:
+        self._servers = servers
         self._link = link
         self._clock = clock
         self._woken = woken
@@ -53,9 +56,10 @@ class Connection:
     async def _once(self) -> bool:
         """One connection from beginning to end; whether it ever was of use."""
         was_open = False
+        server = self._servers.url
         try:
             async with connect(
-                self._url,
+                self._servers.websocket + LINK_PATH,
                 max_size=MAX_SERVER_FRAME_BYTES,
                 open_timeout=OPEN_SECONDS,
                 close_timeout=CLOSE_SECONDS,
@@ -69,9 +73,11 @@ class Connection:
                     was_open = self._link.state == "open" and not self._link.broken
                     await socket.close()
         except (OSError, WebSocketException, msgspec.MsgspecError) as error:
-            log.info("no connection to the server: %s", error or type(error).__name__)
+            log.info("no connection to %s: %s", server, error or type(error).__name__)
         finally:
             await self._call(self._link.disconnected)
+        if not was_open:
+            self._servers.failed(server)
         return was_open
 
     async def _talk(self, socket: ClientConnection) -> None:

@@ -13,13 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPResponse
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
 from gpuaas.node.board import Trouble
 from gpuaas.node.runner import Missing, Runner
+from gpuaas.node.servers import Servers
 from gpuaas.wire import node_request
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class Fetcher:
     """`make_room` throws away what nobody needs, and is asked when the disk is too full."""
 
     runner: Runner
-    server_url: str
+    servers: Servers
     sign: Signed
     clock: Clock
     bytes_per_second: float = 0  # 0: as fast as it comes
@@ -133,9 +133,8 @@ class Fetcher:
             node_request.SIGNATURE: self.sign("GET", path, at),
             "Range": f"bytes={offset}-",
         }
-        loopback = urlsplit(self.server_url).hostname in ("127.0.0.1", "::1", "localhost")
-        opener = build_opener(ProxyHandler({})) if loopback else build_opener()  # no proxy to ourselves
-        request = Request(self.server_url.rstrip("/") + path, headers=headers)  # noqa: S310 see AgentConfig
+        opener = build_opener(ProxyHandler({})) if self.servers.is_here else build_opener()  # no proxy to ourselves
+        request = Request(self.servers.url + path, headers=headers)  # noqa: S310 see AgentConfig
         try:
             with opener.open(request, timeout=_PATIENCE_SECONDS) as answer:
                 yield answer

@@ -6,7 +6,6 @@ import logging
 from functools import partial
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 from urllib.request import ProxyHandler, Request, build_opener
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from gpuaas.kit.errors import Problem
 from gpuaas.node.backoff import Backoff
 from gpuaas.node.identity import Identity
+from gpuaas.node.servers import Servers
 from gpuaas.wire.node import Id
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class _Joined(msgspec.Struct):
     node_id: Id
 
 
-async def join(server_url: str, token: str, name: str, identity: Identity) -> str:
+async def join(servers: Servers, token: str, name: str, identity: Identity) -> str:
     """The node's id. Asks until there is an answer: a lost answer is asked for again with the same key and token."""
     request = {
         "token": token,
@@ -37,22 +37,23 @@ async def join(server_url: str, token: str, name: str, identity: Identity) -> st
     }
     backoff = Backoff()
     while True:
+        url = servers.url
         try:
-            status, answer = await asyncio.to_thread(partial(_ask, server_url, request))
+            status, answer = await asyncio.to_thread(partial(_ask, servers, request))
         except (URLError, HTTPException, OSError) as error:
-            log.warning("the server does not answer yet: %s", error)
+            log.warning("%s does not answer yet: %s", url, error)
         else:
             if status < 500 and status != 429:
                 return _node_id(status, answer)
-            log.warning("the server cannot answer yet: %s", status)
+            log.warning("%s cannot answer yet: %s", url, status)
+        servers.failed(url)
         await asyncio.sleep(backoff.next())
 
 
-def _ask(server_url: str, request: dict[str, str]) -> tuple[int, bytes]:
+def _ask(servers: Servers, request: dict[str, str]) -> tuple[int, bytes]:
     """By the standard library: this is the only request an agent ever makes, and a client for it would stay loaded."""
-    loopback = urlsplit(server_url).hostname in ("127.0.0.1", "::1", "localhost")
-    opener = build_opener(ProxyHandler({})) if loopback else build_opener()  # no proxy to ourselves
-    url = server_url.rstrip("/") + JOIN_PATH
+    opener = build_opener(ProxyHandler({})) if servers.is_here else build_opener()  # no proxy to ourselves
+    url = servers.url + JOIN_PATH
     posted = Request(url, json.dumps(request).encode(), {"Content-Type": "application/json"})  # noqa: S310 see AgentConfig
     try:
         with opener.open(posted, timeout=_PATIENCE_SECONDS) as answer:

@@ -37,10 +37,11 @@ from gpuaas.node.link import Link
 from gpuaas.node.notices import Notices
 from gpuaas.node.runner import Runner
 from gpuaas.node.sampling import keep_sampling
+from gpuaas.node.servers import Servers
 from gpuaas.node.streams import Streams
 from gpuaas.node.upkeep import Upkeep, keep_up
 from gpuaas.node.work import MAKING, observe, work
-from gpuaas.wire.node import LINK_PATH, Dial, Notice
+from gpuaas.wire.node import Dial, Notice
 
 log = logging.getLogger(__name__)
 
@@ -178,7 +179,7 @@ async def _join(config: AgentConfig, me: Identity, journal: Journal, stop: async
             "This node has not joined a fleet.",
             "Start the agent once with a join token: `gpuaas node join-token` makes one.",
         )
-    joining = asyncio.create_task(join(config.server_url, config.join_token, config.name, me))
+    joining = asyncio.create_task(join(Servers(config.server_url), config.join_token, config.name, me))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([joining, stopping], return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -225,13 +226,14 @@ async def _serve(
         loop.call_soon_threadsafe(notices.wanted.put_nowait, frame)
 
     runner.on_change(changed_somewhere, progressed)
-    streams = Streams(runner.host, runner.journal.node_id or "", config.link_url)
+    servers = Servers(config.server_url)
+    streams = Streams(runner.host, runner.journal.node_id or "", servers)
     notices = Notices(runner.host)
     link = Link(runner, runner.journal, me.sign_link, runner.clock, gpuaas.__version__, dial, notice)
-    connection = Connection(config.link_url + LINK_PATH, link, runner.clock, to_say, heard=to_do.set)
+    connection = Connection(servers, link, runner.clock, to_say, heard=to_do.set)
     pace = config.fetch_mib_per_second * 2**20
     upkeep = Upkeep(runner, runner.clock)
-    fetcher = Fetcher(runner, config.server_url, me.sign_request, runner.clock, pace, upkeep.make_room)
+    fetcher = Fetcher(runner, servers, me.sign_request, runner.clock, pace, upkeep.make_room)
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_prepared(prepare, runner, to_do)),

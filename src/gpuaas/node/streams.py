@@ -9,9 +9,9 @@ from websockets.exceptions import WebSocketException
 
 from gpuaas.kit.errors import HostError
 from gpuaas.kit.log import bound
-from gpuaas.node.config import websocket_url
 from gpuaas.node.host.interface import Host
 from gpuaas.node.pump import pump
+from gpuaas.node.servers import Servers, websocket_url
 from gpuaas.wire.node import Dial
 from gpuaas.wire.streams import DIAL_BACK_PATH, MAX_FRAME_BYTES, NODE_FAILED, close
 
@@ -25,11 +25,11 @@ FLUSH_SECONDS = 300.0  # what a slow reader has to take the last bytes, after th
 class Streams:
     """`wanted` is where the link puts what it is told; nothing here ever disturbs the link."""
 
-    def __init__(self, host: Host, node_id: str, server_url: str) -> None:
+    def __init__(self, host: Host, node_id: str, servers: Servers) -> None:
         self.wanted: asyncio.Queue[Dial] = asyncio.Queue()
         self._host = host
         self._node_id = node_id
-        self._server_url = server_url
+        self._servers = servers
         self._open = 0
 
     async def keep(self) -> None:
@@ -79,7 +79,8 @@ class Streams:
         await pump(socket, machine)
 
     def _address(self, dial: Dial) -> str:
-        base = websocket_url(dial.url) if dial.url else self._server_url
-        if self._server_url.startswith("wss:") and not base.startswith("wss:"):
+        linked = self._servers.websocket
+        base = websocket_url(dial.url) if dial.url else linked
+        if linked.startswith("wss:") and not base.startswith("wss:"):
             raise ValueError("the server asks for a stream without TLS, and the link has it")
         return f"{base}{DIAL_BACK_PATH}?{urlencode({'node': self._node_id, 'allocation': dial.id})}"
