@@ -1,10 +1,11 @@
 # Every target sets up what it needs; on a fresh Debian or Ubuntu only root, Python >= 3.11 and make must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test check format generate sim sweep bench
+.PHONY: help setup up down test check format generate sim sweep fuzz bench
 
 BIN := .venv/bin
 SEEDS ?= 1000
 POINTS ?= 100000
+BUNDLES ?= 10000
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +41,9 @@ sim: setup ## run the simulation over SEEDS=1000 seeds
 
 sweep: setup ## kill a node's processes at POINTS system calls, or at all that change something, as root
 	GPUAAS_SWEEP_POINTS=$(POINTS) $(BIN)/pytest -s --timeout=0 tests/root/test_kill_sweep.py
+
+fuzz: setup ## give BUNDLES=10000 broken archives, bundles and images of each kind to whatever unpacks them
+	GPUAAS_FUZZ=$(BUNDLES) $(BIN)/pytest -n 2 --timeout=0 tests/runtimes/test_unpack.py tests/runtimes/test_bundle_fuzz.py
 
 bench: setup ## measure every performance promise
 	@for script in bench/*.py; do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done

@@ -136,7 +136,7 @@ def _papers_agree(manifest: Manifest, papers: dict[str, bytes]) -> None:
         lock = msgspec.json.decode(papers["lock.json"], type=Lock)
         components = msgspec.json.decode(papers["sbom.json"])["components"]
         listed = {(each["name"], each["version"]) for each in components}
-    except (msgspec.DecodeError, RecursionError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, TypeError) as error:
         raise refused("lock.json or sbom.json", f"it cannot be read: {error}") from error
     if lock_digest(lock) != manifest.lock or (lock.runtime, lock.architecture) != (manifest.id, manifest.architecture):
         raise refused("lock.json", "it is not the one that the manifest names")
@@ -158,7 +158,7 @@ def recipe_is_sound(manifest: Manifest) -> None:
 def _files(data: bytes) -> list[Entry]:
     try:
         return msgspec.json.decode(data, type=list[Entry])
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise refused("files.json", f"it cannot be read: {error}") from error
 
 

@@ -37,7 +37,7 @@ class Manifest(Struct, frozen=True):
 def decode(data: bytes) -> Manifest:
     try:
         found = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Problem("refused_content", 422, f"manifest.json cannot be read: {error}.") from error
     if found.format != FORMAT:
         raise Problem("refused_content", 422, f"manifest.json has format {found.format}, known is {FORMAT}.")

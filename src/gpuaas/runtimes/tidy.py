@@ -66,7 +66,7 @@ def _lock(file: Path) -> Lock | None:
     """None: builds cannot read it either, and make another one."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=Lock)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeError):
         return None
 
 

@@ -131,7 +131,7 @@ def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:
 def _known_lock(recipe: Recipe, architecture: str, shelf: Shelf) -> Lock | None:
     try:
         lock = msgspec.json.decode(shelf.lock(recipe.name, recipe.version, architecture).read_bytes(), type=Lock)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeError):
         return None
     return lock if (lock.recipe, lock.format) == (recipe_digest(recipe), FORMAT) else None
 
