@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from gpuaas.control.app import runtime_bundles as catalog
 from gpuaas.control.operations import fitness
 from gpuaas.control.operations import runtimes as changing
-from gpuaas.control.store import runtime_bundles, specs
+from gpuaas.control.operations.fitness import Place
+from gpuaas.control.store import runtime_bundles
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
@@ -17,7 +18,7 @@ from gpuaas.model.runtime import RuntimeBundle
 
 def at_launch(tx: Tx, allocation: Allocation, bundle: RuntimeBundle) -> tuple[Allocation, Operation]:
     """An operation of its own: the machine is active without it. It was chosen before the machine had its place."""
-    fits(tx, allocation, bundle)
+    fits(fitness.place(tx, allocation), bundle)
     return changing.start(tx, allocation, bundle, "apply")
 
 
@@ -97,13 +98,9 @@ def _means(usable: list[RuntimeBundle], slug: str, version: str | None, bundle: 
     return version is None and (named.slug, named.version) == (bundle.slug, bundle.version)
 
 
-def fits(tx: Tx, allocation: Allocation, bundle: RuntimeBundle) -> None:
+def fits(place: Place | None, bundle: RuntimeBundle) -> None:
     """Refused, with every reason, where the machine is; one that waits is placed only where it fits."""
-    if allocation.node_id is None:
-        return
-    body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
-    assert body is not None
-    if why := fitness.why_not(tx, bundle, allocation.node_id, body):
+    if place is not None and (why := fitness.why_not(bundle, place)):
         raise _incompatible(bundle, why.split("; "))
 
 

@@ -34,8 +34,8 @@ def apply(
 ) -> tuple[Allocation, Operation]:
     """A bundle that it has changes its version; another one is added, or takes the place of `replaces`."""
     allocation = _changeable(tx, caller, name)
-    architecture = fitness.architecture(tx, allocation.node_id) if allocation.node_id else None
-    bundle = choice.chosen(tx, allocation.project_id, id, slug, version, architecture)
+    place = fitness.place(tx, allocation)
+    bundle = choice.chosen(tx, allocation.project_id, id, slug, version, place.architecture if place else None)
     rows = allocation_runtimes.live(tx, allocation.id)
     has = {row.slug for row, _ in rows}
     if replaces is not None and (replaces not in has or replaces == bundle.slug):
@@ -43,7 +43,7 @@ def apply(
         raise invalid(f"{replaces!r} cannot be replaced: {what}.", "Leave `replace` out, or name another bundle.")
     if bundle.slug not in has and len(has) >= MOST_BUNDLES:
         raise conflict("too_many_runtimes", f"A machine has at most {MOST_BUNDLES} bundles.", "Remove one first.")
-    choice.fits(tx, allocation, bundle)
+    choice.fits(place, bundle)
     changed, operation = changing.start(tx, allocation, bundle, "apply", replaces)
     return _audited(tx, allocation, changed, operation, bundle)
 
@@ -53,7 +53,7 @@ def rollback(tx: Tx, caller: Caller, name: str, slug: str, version: str | None) 
     allocation = _changeable(tx, caller, name)
     rows = _of(tx, allocation, slug)
     bundle = _before(rows) if version is None else _beside(rows, version)
-    choice.fits(tx, allocation, bundle)
+    choice.fits(fitness.place(tx, allocation), bundle)
     changed, operation = changing.start(tx, allocation, bundle, "rollback")
     return _audited(tx, allocation, changed, operation, bundle)
 

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from gpuaas.control.store import allocation_runtimes, nodes
+from gpuaas.control.store import allocation_runtimes, nodes, specs
 from gpuaas.control.store.transaction import Tx
+from gpuaas.model.allocation import Allocation
 from gpuaas.model.node import Offer
 from gpuaas.model.runtime import RuntimeBundle
 from gpuaas.runtimes.compatibility import Machine, reasons
@@ -42,19 +44,36 @@ def wanted_by(tx: Tx, allocation_id: str) -> list[RuntimeBundle]:
     return [bundle for row, bundle in allocation_runtimes.live(tx, allocation_id) if row.state == "applying"]
 
 
-def why_not(tx: Tx, bundle: RuntimeBundle, node_id: str, body: Mapping[str, Any]) -> str:
-    """Of a machine that has its place: with the GPUs and the memory that it was given. Empty: it fits."""
-    given = {gpu for slot in body["slots"] for gpu in slot["gpus"]}
-    for _, able, inventory in nodes.for_runtimes(tx, node_id):
-        gpus = [gpu for gpu in inventory.get("gpus", []) if gpu["uuid"] in given]
-        return _why_not([bundle], able, _machine(inventory, gpus, body["memory_mib"]))
-    return "its node has left"
+@dataclass(frozen=True)
+class Place:
+    """Where a machine is: what it was given, and what its node says of itself."""
+
+    body: Mapping[str, Any]
+    able: bool
+    inventory: Mapping[str, Any] | None  # None: the node has left
+
+    @property
+    def architecture(self) -> str | None:
+        return (self.inventory or {}).get("architecture") or None
 
 
-def architecture(tx: Tx, node_id: str) -> str | None:
-    for _, _, inventory in nodes.for_runtimes(tx, node_id):
-        return inventory.get("architecture") or None
-    return None
+def place(tx: Tx, allocation: Allocation) -> Place | None:
+    """None: it waits for one."""
+    if allocation.node_id is None:
+        return None
+    asked = specs.looking(allocation.node_id, allocation.id), nodes.looking_for_runtimes(allocation.node_id)
+    ((body, _),), found = tx.together(*asked)
+    assert body is not None
+    return Place(body, found[0][1], found[0][2] or {}) if found else Place(body, able=False, inventory=None)
+
+
+def why_not(bundle: RuntimeBundle, place: Place) -> str:
+    """With the GPUs and the memory that it was given. Empty: it fits."""
+    if place.inventory is None:
+        return "its node has left"
+    given = {gpu for slot in place.body["slots"] for gpu in slot["gpus"]}
+    gpus = [gpu for gpu in place.inventory.get("gpus", []) if gpu["uuid"] in given]
+    return _why_not([bundle], place.able, _machine(place.inventory, gpus, place.body["memory_mib"]))
 
 
 def _why_not(bundles: Sequence[RuntimeBundle], able: bool, machine: Machine) -> str:

@@ -130,9 +130,13 @@ def set_inventory(tx: Tx, node_id: str, inventory: dict[str, Any]) -> None:
 
 def for_runtimes(tx: Tx, node_id: str | None = None) -> list[tuple[str, bool, dict[str, Any]]]:
     """(id, whether its agent can show runtimes, inventory) of one node or of all."""
+    return [(row[0], row[1], row[2] or {}) for row in tx.run(*looking_for_runtimes(node_id))]
+
+
+def looking_for_runtimes(node_id: str | None) -> tuple[str, dict[str, Any]]:
+    """For `for_runtimes`, to be asked for together with others."""
     one = "" if node_id is None else "AND id = %(id)s"
-    statement = f"SELECT id, runtimes, inventory FROM nodes WHERE state <> 'removed' {one} ORDER BY id"
-    return [(row[0], row[1], row[2] or {}) for row in tx.run(statement, {"id": node_id})]
+    return f"SELECT id, runtimes, inventory FROM nodes WHERE state <> 'removed' {one} ORDER BY id", {"id": node_id}
 
 
 def set_org(tx: Tx, node_id: str, org_id: str | None) -> None:

@@ -60,7 +60,8 @@ def _select() -> Select[Any]:
 
 
 def by_id(tx: Tx, id: str) -> Operation | None:
-    return one(tx.conn, _select().where(t.operations.c.id == id), Operation)
+    row = tx.run(f"SELECT {names(Operation)} FROM operations WHERE id = %(id)s", {"id": id}).fetchone()
+    return None if row is None else made(Operation, row)
 
 
 def open_(tx: Tx, allocation_id: str, facet: str) -> Operation | None:

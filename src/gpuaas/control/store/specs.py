@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.exchange import Answer
@@ -52,20 +52,24 @@ def set_good(tx: Tx, node_id: str, id: str, body: Body) -> None:
 
 def bodies(tx: Tx, node_id: str, id: str) -> tuple[Body | None, Body | None]:
     """(wanted, last good)"""
-    row = tx.conn.execute(
-        select(t.specs.c.body, t.specs.c.good).where(t.specs.c.node_id == node_id, t.specs.c.id == id)
-    ).one_or_none()
-    return (None, None) if row is None else (row.body, row.good)
+    row = tx.run(*looking(node_id, id)).fetchone()
+    return (None, None) if row is None else (row[0], row[1])
+
+
+def looking(node_id: str, id: str) -> tuple[str, dict[str, Any]]:
+    """For `bodies`, to be asked for together with others."""
+    return "SELECT body, good FROM specs WHERE node_id = %(node_id)s AND id = %(id)s", {"node_id": node_id, "id": id}
+
+
+_SINCE = """
+    SELECT id, incarnation, generation, revision, body FROM specs
+    WHERE node_id = %(node_id)s AND revision > %(revision)s ORDER BY revision LIMIT %(limit)s
+"""
 
 
 def since(tx: Tx, node_id: str, revision: int, limit: int) -> list[Spec]:
-    statement = (
-        select(t.specs.c.id, t.specs.c.incarnation, t.specs.c.generation, t.specs.c.revision, t.specs.c.body)
-        .where(t.specs.c.node_id == node_id, t.specs.c.revision > revision)
-        .order_by(t.specs.c.revision)
-        .limit(limit)
-    )
+    rows = tx.run(_SINCE, {"node_id": node_id, "revision": revision, "limit": limit})
     return [
-        Spec(row.id, row.incarnation, row.generation, row.revision, msgspec.convert(row.body, AllocationBody | None))
-        for row in tx.conn.execute(statement)
+        Spec(id, incarnation, generation, revision, msgspec.convert(body, AllocationBody | None))
+        for id, incarnation, generation, revision, body in rows
     ]
