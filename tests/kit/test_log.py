@@ -69,3 +69,13 @@ def test_chatty_libraries_are_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     log.setup()
     logging.getLogger("httpx").info("GET /")
     assert lines(capsys) == []
+
+
+@pytest.mark.parametrize("said", ["plain", "caf\u00e9", "\u009b31m", "\x1b[31m", "a\u2028b", "half \udce9"])
+def test_what_a_terminal_would_act_on_is_never_written(said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup()
+    logger.info("%s", said)
+    written = capsys.readouterr().err
+    assert written.isascii()
+    assert written.isprintable() or written.count("\n") == 1
+    assert json.loads(written)["message"] == said

@@ -95,7 +95,7 @@ def application(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             store.engine.dispose()
-            readers.engine.dispose()
+            readers.close()
             await asyncio.to_thread(traces.shutdown)
 
     return build(

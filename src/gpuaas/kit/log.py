@@ -4,9 +4,11 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
+
+import msgspec
 
 # The ids that an incident is explained with; every line names those that are known.
 FIELDS = (
@@ -35,7 +37,7 @@ def bound(**fields: str | None) -> Iterator[None]:
         _bound.reset(token)
 
 
-_ENCODER = json.JSONEncoder(default=str)
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
 class _JsonLines(logging.Formatter):
@@ -50,7 +52,11 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return _ENCODER.encode(line)
+        with suppress(UnicodeEncodeError):  # half a character, as in the name of a file that is no text
+            quickly = _ENCODER.encode(line)
+            if quickly.isascii():  # a terminal acts on some of what is not
+                return quickly.decode()
+        return json.dumps(line, default=str)
 
 
 def setup(level: str = "INFO") -> None:

@@ -34,7 +34,7 @@ def run(database_url: str, work: Callable[[Readers], Awaitable[None]], **pool: A
         try:
             await work(readers)
         finally:
-            readers.engine.dispose()
+            readers.close()
 
     try:
         asyncio.run(asyncio.wait_for(inside(), 30))

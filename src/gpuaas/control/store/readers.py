@@ -6,14 +6,15 @@ what computes for long belongs into one all the same, since nobody else is serve
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from greenlet import getcurrent, greenlet
-from sqlalchemy import event
+from sqlalchemy import Connection, event
 
-from gpuaas.control.store.transaction import Store, Tx, connect, unavailable
+from gpuaas.control.store.transaction import Store, Tx, connect, counted_in, unavailable
 
 T = TypeVar("T")
 
@@ -30,7 +31,8 @@ class Readers:
         event.listen(
             self.engine, "do_connect", lambda dialect, record, args, named: _Connection.connect(*args, **named)
         )
-        store.readers.append(self.engine)
+        self._free: list[Connection] = []  # to take one out of SQLAlchemy's pool costs half as much as a look
+        store.readers.append(self._count)
 
     def open(self) -> None:
         """Before anybody looks: SQLAlchemy's first connection is made under a lock, which would stop the event loop."""
@@ -40,9 +42,33 @@ class Readers:
         """As `Store.look`."""
         await self._enter()
         try:
-            return await _alongside(lambda: self._store.look(work, correlation_id=correlation_id, engine=self.engine))
+            return await _alongside(lambda: self._store.look(work, correlation_id=correlation_id, over=self._lent))
         finally:
             self._room.release()
+
+    def close(self) -> None:
+        while self._free:
+            self._free.pop().close()
+        self.engine.dispose()
+
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        """Whatever goes wrong, it goes back to the pool, which knows what to do with it."""
+        lent = self._free.pop() if self._free else self.engine.connect()
+        driver: Any = lent.connection.driver_connection
+        try:
+            yield lent
+        except BaseException:
+            if driver.closed:
+                lent.invalidate()
+            lent.close()
+            raise
+        self._free.append(lent)
+
+    def _count(self) -> dict[str, int]:
+        free = len(self._free)
+        found = counted_in(self.engine)
+        return {**found, "in_use": found["in_use"] - free, "idle": found["idle"] + free}
 
     async def _enter(self) -> None:
         if not self._room.locked():

@@ -11,7 +11,8 @@ deadlock.
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -35,6 +36,7 @@ from gpuaas.model.event import is_event
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Lent = Callable[[], AbstractContextManager[Connection]]  # a connection, for a while
 
 SYSTEM = "system"
 PLATFORM_ORG = "platform"  # slug of the org that platform-wide audit entries belong to
@@ -340,7 +342,7 @@ class Store:
         preemption_grace: timedelta = PREEMPTION_GRACE,
     ) -> None:
         self.engine = engine
-        self.readers: list[Engine] = []  # where looks are taken besides; see store/readers.py
+        self.readers: list[Callable[[], dict[str, int]]] = []  # connections besides; see store/readers.py
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
@@ -381,24 +383,15 @@ class Store:
                 raise unavailable(error) from error
         raise AssertionError("unreachable")
 
-    def look(self, work: Callable[["Tx"], T], *, correlation_id: str | None = None, engine: Engine | None = None) -> T:
+    def look(self, work: Callable[["Tx"], T], *, correlation_id: str | None = None, over: Lent | None = None) -> T:
         """For what only reads: each statement is a transaction of its own, which saves two round trips.
 
-        `engine`: where it is asked instead, over connections that know nothing else (store/readers.py).
+        `over`: a connection that knows nothing else, and waits in its own way (store/readers.py).
         """
         try:
-            with (engine or self.engine).connect() as conn:
-                driver: Any = conn.connection.driver_connection
-                if not engine:
-                    driver.autocommit = True
-                try:
-                    tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id, reads=True)
-                    found = work(tx)
-                finally:
-                    if driver.closed:
-                        conn.invalidate()
-                    elif not engine:
-                        driver.autocommit = False
+            with (over or self._lent)() as conn:
+                tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id, reads=True)
+                found = work(tx)
         except OperationalError as error:
             self.meters.add("store_unavailable_total", why="database")
             raise unavailable(error) from error
@@ -408,19 +401,33 @@ class Store:
         tx.expect_nothing_written()
         return found
 
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        with self.engine.connect() as conn:
+            driver: Any = conn.connection.driver_connection
+            driver.autocommit = True
+            try:
+                yield conn
+            finally:
+                if driver.closed:
+                    conn.invalidate()
+                else:
+                    driver.autocommit = False
+
     def connections(self) -> dict[str, int]:
         """Of this process to the database, by state."""
-        pools: list[Any] = [engine.pool for engine in (self.engine, *self.readers)]
-        return {
-            "in_use": sum(pool.checkedout() for pool in pools),
-            "idle": sum(pool.checkedin() for pool in pools),
-            "most": sum(pool.size() for pool in pools),
-        }
+        counted = [counted_in(self.engine), *(count() for count in self.readers)]
+        return {state: sum(each[state] for each in counted) for state in counted[0]}
 
     def database_time(self) -> datetime:
         """What the database's own clock says."""
         found: datetime = self.transact(lambda tx: tx.conn.execute(text("SELECT clock_timestamp()")).scalar_one())
         return found
+
+
+def counted_in(engine: Engine) -> dict[str, int]:
+    pool: Any = engine.pool
+    return {"in_use": pool.checkedout(), "idle": pool.checkedin(), "most": pool.size()}
 
 
 def unavailable(error: OperationalError | PoolTimeout | TimeoutError) -> Problem:
