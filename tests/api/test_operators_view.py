@@ -117,6 +117,7 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(world: World, http: httpx.
     assert found["durability"]["level"] == "failure", "the tests' own PostgreSQL forgets on purpose"
     assert answer["ok"] is False
     assert {"database", "clock", "servers", "sweeps", "disk", "nodes", "node clocks", "queue", "webhooks"} <= set(found)
+    assert found["secrets"]["level"] == "warning", "a server of the tests has no key"
     for item in answer["findings"]:
         assert (item["level"] == "ok") == (not item["problem"]) == (not item["remedy"]), item
     assert http.get("/api/v1/platform/doctor", headers=world.people["tenant_admin"].headers).status_code == 403

@@ -56,6 +56,9 @@ def _network(text: str) -> str:
 @click.option("--runtime-images", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
               envvar="GPUAAS_RUNTIME_IMAGES", show_envvar=True,
               help="Images of runtimes, shared by all servers; by default below the state directory.")  # fmt: skip
+@click.option("--secrets-key-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              envvar="GPUAAS_SECRETS_KEY_FILE", show_envvar=True,
+              help="Seals secrets of webhooks; the same for all servers. An embedded database has one.")  # fmt: skip
 @state_dir_option
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
@@ -64,7 +67,8 @@ def server(
     host: str, port: int, database_url: str | None, advertise_url: str, webhook_networks: tuple[str, ...],
     metrics_token_file: Path | None, token_rate: float, address_rate: float, login_rate: float, node_rate: float,
     public_url: str, oidc_issuer: str, oidc_client_id: str, oidc_client_secret_file: Path | None, oidc_scopes: str,
-    oidc_groups_claim: str, preemption_grace: int, runtime_images: Path | None, state_dir: Path, log_level: str,
+    oidc_groups_claim: str, preemption_grace: int, runtime_images: Path | None, secrets_key_file: Path | None,
+    state_dir: Path, log_level: str,
 ) -> None:  # fmt: skip
     """Run the control plane: HTTP API, node links, sweeps. Any number of them can share one PostgreSQL."""
     from gpuaas.control.config import Oidc, Rates, ServerConfig
@@ -97,6 +101,7 @@ def server(
             oidc,
             preemption_grace,
             runtime_images,
+            _key(secrets_key_file) if secrets_key_file else None,
         )
     )
 
@@ -109,6 +114,15 @@ def _token(file: Path) -> str:
     if len(token) < 16:
         raise Invalid(f"{file} holds less than 16 characters.", "Make one: `openssl rand -hex 32`.")
     return token
+
+
+def _key(file: Path) -> bytes:
+    from gpuaas.kit.seal import key_in
+
+    try:
+        return key_in(file)
+    except (OSError, ValueError) as error:
+        raise Invalid(f"The key for secrets cannot be read: {error}.", "Make one: `openssl rand -hex 32`.") from error
 
 
 def _checked_url(url: str) -> None:

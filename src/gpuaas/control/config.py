@@ -44,3 +44,4 @@ class ServerConfig:
     oidc: Oidc | None = None
     preemption_grace_seconds: int = 300  # of a machine that is told to give way
     runtime_images_dir: Path | None = None  # one for all replicas; None: below state_dir
+    secrets_key: bytes | None = field(default=None, repr=False)  # seals what the database keeps for us to read again

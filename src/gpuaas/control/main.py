@@ -23,6 +23,7 @@ from gpuaas.control.sweeps import loop
 from gpuaas.control.webhooks.address import networks
 from gpuaas.control.webhooks.dispatch import Dispatch
 from gpuaas.kit import log, memory, traces
+from gpuaas.kit.seal import Seal, own_key
 from gpuaas.wire.node import MAX_REPORT_BYTES
 
 
@@ -44,6 +45,7 @@ def run_server(config: ServerConfig) -> None:
             oidc=config.oidc,
             preemption_grace=timedelta(seconds=config.preemption_grace_seconds),
             runtime_images_dir=config.runtime_images_dir,
+            seal=Seal(_key(config)),
         )
     uvicorn.run(
         app,
@@ -60,6 +62,13 @@ def run_server(config: ServerConfig) -> None:
     )
 
 
+def _key(config: ServerConfig) -> bytes | None:
+    """Of several servers it must be the same, so that none makes one by itself: except with a database of its own."""
+    if config.secrets_key is not None or config.database_url:
+        return config.secrets_key
+    return own_key(config.state_dir / "secrets.key")
+
+
 def application(
     url: str,
     advertise_url: str = "",
@@ -71,11 +80,12 @@ def application(
     oidc: Oidc | None = None,
     preemption_grace: timedelta = PREEMPTION_GRACE,
     runtime_images_dir: Path | None = None,
+    seal: Seal | None = None,
     **pool: Any,
 ) -> Litestar:
     """One replica over the database at `url`, whose schema must be current. `pool`: as `connect` takes it."""
     engine = connect(url, **pool)
-    store = Store(engine, clocks.steady(engine), preemption_grace=preemption_grace)
+    store = Store(engine, clocks.steady(engine), preemption_grace=preemption_grace, seal=seal)
     store.transact(stores.ensure)
     wakes = Wakes(url)
     readers = Readers(store, url, **pool)

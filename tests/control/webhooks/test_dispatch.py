@@ -25,6 +25,7 @@ from gpuaas.control.webhooks.address import networks
 from gpuaas.control.webhooks.dispatch import Dispatch
 from gpuaas.kit.clock import VirtualClock
 from gpuaas.kit.errors import Problem
+from gpuaas.kit.seal import Seal
 from gpuaas.model.webhook import MOST_ATTEMPTS, Outcome, Webhook
 from gpuaas.sdk import NotGenuine, verify_webhook
 
@@ -233,6 +234,44 @@ def test_a_rotated_secret_overlaps_with_the_old_one(sending: Sending) -> None:
         assert verify_webhook(new, *after, now=now).type == "member.set"
         with pytest.raises(NotGenuine):
             verify_webhook(old, *after, now=now)
+
+
+def test_secrets_are_sealed_and_of_no_use_without_the_key(sending: Sending) -> None:
+    with target() as there:
+        sending.hook(there, name="older")  # than the key
+        sending.store.seal = Seal(bytes(range(32)))
+        hook, secret = sending.hook(there, "member.*")
+        with sending.store.engine.connect() as conn:
+            kept = dict(conn.exec_driver_sql("SELECT name, secret FROM webhooks").fetchall())
+        assert kept["older"].startswith("whs_")
+        assert kept["w"].startswith("sealed:")
+        assert secret not in kept["w"]
+        assert sending.store.transact(webhooks.unsealed) == 1
+        sending.store.transact(verbs.rotate_secret, sending.place, "older", 0)
+        assert sending.store.transact(webhooks.unsealed) == 0
+        with sending.replica():
+            sending.happen()
+            came = there.wait_for(2)
+            now = sending.clock.now().timestamp()
+            genuine = [one for one in came if _is_signed_with(secret, one, now)]
+            assert len(genuine) == 1
+            sending.settled(hook, "delivered")
+        sending.clock.advance(600)  # whoever had taken it up would have let it go
+        sending.store.seal = Seal(bytes(32))  # a server that was started with another key
+        with sending.replica():
+            sending.happen()
+            until = time.monotonic() + 20
+            while not any("cannot be read" in item.error for item in sending.log(hook)):
+                assert time.monotonic() < until, sending.log(hook)
+                time.sleep(0.05)
+        assert len(there.requests) == 2, "nothing was sent that nobody could check"
+
+
+def _is_signed_with(secret: str, request: Any, now: float) -> bool:
+    try:
+        return bool(verify_webhook(secret, *request, now=now).type)
+    except NotGenuine:
+        return False
 
 
 def test_filters(sending: Sending) -> None:

@@ -50,6 +50,7 @@ def examine(tx: Tx, caller: Caller, process: Process, clock: Clock, agrees: bool
         _disk(process),
         *_nodes(tx),
         *_backlog(tx),
+        _secrets(tx),
         _images(tx, process),
     ]
 
@@ -168,6 +169,16 @@ def _nodes(tx: Tx) -> Iterator[Finding]:
                       "Run NTP on them.")  # fmt: skip
     else:
         yield good("node clocks", f"within {SKEW_SECONDS:.0f} s")
+
+
+def _secrets(tx: Tx) -> Finding:
+    bare = webhooks.unsealed(tx)
+    if not tx.seal.has_key:
+        return warn("secrets", "not sealed", "Whoever reads the database can sign what webhooks send.",
+                    "Start every server with the same --secrets-key-file, then rotate them.")  # fmt: skip
+    if bare:
+        return warn("secrets", f"{bare} not sealed", "They are older than the key.", "`gpuaas webhook rotate NAME`.")
+    return good("secrets", "sealed")
 
 
 def _backlog(tx: Tx) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from gpuaas.kit.clock import Clock, SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
 from gpuaas.kit.meters import HISTOGRAM, Meters
+from gpuaas.kit.seal import Seal
 from gpuaas.model.event import is_event
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class Tx:
     authorized: set[str] = field(default_factory=set)
     topics: set[str] = field(default_factory=set)
     preemption_grace: timedelta = PREEMPTION_GRACE  # how long a machine has that is told to give way
+    seal: Seal = field(default_factory=Seal)
     careful: bool = False  # what may have to be taken back is an attempt
     reads: bool = False  # and nothing else: what was read once is still so
     remembered: dict[str, list[tuple[Any, ...]]] = field(default_factory=dict)  # where it reads only
@@ -340,6 +342,7 @@ class Store:
         clock: Clock | None = None,
         ids: Ids | None = None,
         preemption_grace: timedelta = PREEMPTION_GRACE,
+        seal: Seal | None = None,
     ) -> None:
         self.engine = engine
         self.readers: list[Callable[[], dict[str, int]]] = []  # connections besides; see store/readers.py
@@ -348,6 +351,7 @@ class Store:
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
         self.meters = Meters(METERS)
         self.preemption_grace = preemption_grace  # how long a machine has that is told to give way
+        self.seal = seal or Seal()
         self.clock_agrees = True  # with the database's; see store/clocks.py
 
     def transact(
@@ -359,7 +363,7 @@ class Store:
             try:
                 with self.engine.connect() as conn, conn.begin():
                     tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id, careful=careful)
-                    tx.preemption_grace = self.preemption_grace
+                    tx.preemption_grace, tx.seal = self.preemption_grace, self.seal
                     result = work(tx, *args, **kwargs)
                     tx.flush()
                     tx.commit()
@@ -391,6 +395,7 @@ class Store:
         try:
             with (over or self._lent)() as conn:
                 tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id, reads=True)
+                tx.seal = self.seal
                 found = work(tx)
         except OperationalError as error:
             self.meters.add("store_unavailable_total", why="database")

@@ -24,7 +24,8 @@ def insert_webhook(
     secret = new_secret(tx)
     made = Webhook(tx.ids.new("wh"), org_id, project_id, name, url, types, tx.actor, tx.now, None, None)
     with unique():
-        tx.conn.execute(insert(t.webhooks).values(**{**made.__dict__, "types": list(types)}, secret=secret))
+        kept = tx.seal.close(secret, made.id)
+        tx.conn.execute(insert(t.webhooks).values(**{**made.__dict__, "types": list(types)}, secret=kept))
     mine = t.projects.c.id == project_id if project_id else t.projects.c.org_id == org_id
     # Of a project that is made later there is no cursor yet: it is told of everything.
     for row in tx.conn.execute(select(t.projects.c.id, t.projects.c.event_seq).where(mine)).all():
@@ -61,7 +62,8 @@ def change(tx: Tx, webhook_id: str, **values: Any) -> Webhook:
 def rotate(tx: Tx, webhook_id: str, until: datetime) -> tuple[Webhook, str]:
     """A new secret; what is sent before `until` carries a signature with the old one too."""
     secret = new_secret(tx)
-    return change(tx, webhook_id, previous_secret=t.webhooks.c.secret, previous_until=until, secret=secret), secret
+    kept = tx.seal.close(secret, webhook_id)
+    return change(tx, webhook_id, previous_secret=t.webhooks.c.secret, previous_until=until, secret=kept), secret
 
 
 def remove(tx: Tx, webhook_id: str) -> None:
@@ -70,11 +72,19 @@ def remove(tx: Tx, webhook_id: str) -> None:
 
 
 def secrets(tx: Tx, webhook_id: str) -> tuple[str, ...]:
-    """What a delivery is signed with now, the newest first."""
+    """What a delivery is signed with now, the newest first. None, if one of them cannot be read: see kit/seal.py."""
     c = t.webhooks.c
     row = tx.conn.execute(select(c.secret, c.previous_secret, c.previous_until).where(c.id == webhook_id)).one()
     both = row.previous_secret is not None and row.previous_until > tx.now
-    return (row.secret, row.previous_secret) if both else (row.secret,)
+    opened = [tx.seal.open(kept, webhook_id) for kept in ((row.secret, row.previous_secret) if both else (row.secret,))]
+    found = tuple(secret for secret in opened if secret is not None)
+    return found if len(found) == len(opened) else ()
+
+
+def unsealed(tx: Tx) -> int:
+    """How many can be read by whoever reads the database."""
+    statement = select(func.count()).select_from(t.webhooks).where(t.webhooks.c.secret.startswith("whs_"))
+    return tx.conn.execute(statement).scalar_one()
 
 
 def behind(tx: Tx, limit: int) -> list[tuple[str, str]]:

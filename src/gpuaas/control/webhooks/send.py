@@ -43,6 +43,8 @@ async def send(
 async def _post(attempt: Attempt, timestamp: int, allowed: Sequence[Network]) -> tuple[int | None, str]:
     if attempt.event is None:
         return None, "the event is no longer kept"
+    if not attempt.secrets:
+        return None, "its secret cannot be read with this server's --secrets-key-file; use the right one, or rotate it"
     body = encoded(attempt.event)
     headers = {
         "Content-Type": "application/json",

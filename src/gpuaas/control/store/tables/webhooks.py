@@ -19,7 +19,7 @@ from sqlalchemy import (
 from gpuaas.control.store.tables.base import at, id_, metadata, one_of, ref
 from gpuaas.model import lifecycle
 
-# A secret is kept as it is: every delivery is signed with it. It opens no door of ours.
+# Every delivery is signed with the secret, so it can be read again: it is sealed (kit/seal.py) where there is a key.
 webhooks = Table(
     "webhooks",
     metadata,
