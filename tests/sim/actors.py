@@ -30,6 +30,7 @@ from gpuaas.node.link import Link
 from gpuaas.node.runner import Runner
 from gpuaas.wire.api import Launch, LeaseRequest
 
+from .base import RUNTIMES
 from .network import Connection
 from .tasks import OneByOne, SimConnection, Tasks
 
@@ -212,6 +213,8 @@ class Client:
     weight: int = 2  # how often it has a turn
     secret: str | None = None  # of the login, where one is needed
     reserving: bool = False  # books ahead
+    accounted: bool = False  # with `operated`: lets go of what it has, so that there is something to account for
+    equipped: bool = False  # applies, switches, rolls back, repairs and removes runtimes
     reserved: list[str] = field(default_factory=list)  # names that were acknowledged
 
     def next_request(self) -> Request:
@@ -220,9 +223,19 @@ class Client:
         verbs = (*VERBS, *(8 * ("extend",))) if self.leased else VERBS
         verbs = (*VERBS, *(6 * ("launch",))) if self.contended else verbs
         verbs = (*verbs, *(8 * ("launch",))) if self.operated else verbs
+        verbs = (*verbs, *(8 * ("release",))) if self.accounted else verbs
         if self.reserving and self.rng.random() < 0.7:
             return self._about_reservations(key)
+        verbs = (*verbs, *EQUIPPING) if self.equipped else verbs
         verb = self.rng.choice(verbs if self.known else ("launch",))
+        if verb.startswith("runtime."):
+            slug, version = self.rng.choice(RUNTIMES)
+            about = {"runtime.apply": (slug, version), "runtime.rollback": (slug, None)}.get(verb, (slug,))
+            return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], about=about)
+        if self.equipped and verb == "launch" and self.rng.random() < 0.5:
+            return Request(
+                key, verb, f"m-{key}", 1, self.rng.random() < 0.6, about=(":".join(self.rng.choice(RUNTIMES)),)
+            )
         if verb == "launch":
             request = Request(key, verb, f"m-{key}", self.rng.choice((1, 1, 1, 2)), self.rng.random() < 0.6)
             if self.contended:
@@ -265,6 +278,12 @@ VERBS = (
 )
 
 
+EQUIPPING = (
+    *(8 * ("runtime.apply",)),
+    *("runtime.rollback", "runtime.rollback", "runtime.remove", "runtime.remove", "runtime.repair"),
+)
+
+
 def log_in(tx: Tx, caller: Caller) -> str:
     """What the HTTP edge does once the password is right."""
     user = identity.user(tx, caller.user_id)
@@ -303,9 +322,10 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: st
             body = Launch(
                 request.name, "h100-1", project=project, count=request.count, wait=request.wait, wait_seconds=until,
                 priority=request.priority, lease=lease, preemptible=request.preemptible,
+                runtime_bundle_slug=request.about[0] if request.about else None,
             )  # fmt: skip
             started, _ = allocations.launch(tx, caller, body)
-            made = {allocation.id: allocation.name for allocation, _ in started}
+            made = {allocation.id: allocation.name for allocation, *_ in started}
         elif request.verb == "book":
             made = {}
             starts_at = tx.now + timedelta(seconds=request.starts_in)
@@ -333,8 +353,9 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: st
         elif request.verb == "runtime.apply":
             allocation, _ = runtimes.apply(tx, caller, request.name, None, *request.about, None)
             made = {allocation.id: allocation.name}
-        elif request.verb == "runtime.remove":
-            allocation, _ = runtimes.remove(tx, caller, request.name, *request.about)
+        elif request.verb in ("runtime.rollback", "runtime.repair", "runtime.remove"):
+            change = getattr(runtimes, request.verb.removeprefix("runtime."))
+            allocation, _ = change(tx, caller, request.name, *request.about)
             made = {allocation.id: allocation.name}
         elif request.verb == "access.update":
             allocation, _ = machine_access.set_keys(tx, caller, request.name, request.keys)

@@ -1,5 +1,6 @@
-"""The database that every seed starts from: two tenants, three users with keys, one offer, three joined nodes."""
+"""The database that every seed starts from: two tenants, users with keys, an offer, three nodes, some runtimes."""
 
+import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +9,11 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import databases
+from control.catalog import content, manifest
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import offers
-from gpuaas.control.store import identity, keys, migrate, nodes, quotas, stores
+from gpuaas.control.app.runtime_bundles import described
+from gpuaas.control.store import identity, keys, migrate, nodes, quotas, runtime_bundles, stores
 from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.store.transaction import Store, Tx, connect
 from gpuaas.kit.clock import VirtualClock
@@ -19,6 +22,8 @@ from gpuaas.model.identity import Caller
 from gpuaas.model.permission import PLATFORM_ADMIN
 
 NODES = 3
+RUNTIMES = (("tool", "1.0"), ("tool", "2.0"), ("tool", "3.0"), ("lamp", "1.0"))
+IMAGES = {hashlib.sha256(content(*each)).hexdigest(): content(*each) for each in RUNTIMES}
 
 
 @dataclass
@@ -88,6 +93,9 @@ def _fill(tx: Tx, node_keys: list[bytes]) -> None:
         public = Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw().hex()
         nodes.insert_node(tx, f"node{n}", None, public, approve_slots=True)
     people.add_user(tx, "operator@platform.org", "Operator", None, PLATFORM_ADMIN)
+    for slug, version in RUNTIMES:
+        values = {**described(manifest(slug, version)), "project_id": None, "created_by": "us-sim"}
+        runtime_bundles.move(tx, runtime_bundles.insert(tx, **values), "publish")
 
 
 def _read(tx: Tx, running: Embedded, template: str, node_keys: list[bytes]) -> Base:

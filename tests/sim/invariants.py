@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 
+from . import equipment
 from .actors import GRACE
 from .promises import Promises, all_kept
 from .rules import Rules
@@ -104,6 +105,8 @@ class Watch:
             self._giving_way(cursor, rows)
             self.rules.check(rows, events)
             self.promises.check(cursor, rows, events)
+            if self.world.limits.equipped:
+                equipment.check(self.world, cursor, rows)
         self._machines(rows)
 
     def _timeline(self, cursor: Look, rows: dict[str, Row]) -> list[Row]:
@@ -471,6 +474,8 @@ def settled(world: World) -> None:
     if world.restored == 0:  # what was told to a forgotten store is not told again
         _logins_on_record(world, rows, logins)
     _keys_equal_store(world, rows, specs, {key["id"]: key["fingerprint"] for key in keys})
+    if world.limits.equipped:
+        equipment.settled(world, rows)
 
 
 def _nobody_waits_in_vain(queued: list[Row], room: dict[str, int], slots: list[Row]) -> None:

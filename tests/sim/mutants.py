@@ -11,16 +11,19 @@ import sys
 import tempfile
 from pathlib import Path
 
+from .accounted_mutants import ACCOUNTED
+from .equipped_mutants import EQUIPPED
 from .operated_mutants import OPERATED
 from .planted import CONTROL, NODE, Mutant
 
 TESTS = Path(__file__).resolve().parents[1]
 SOURCE = TESTS.parent / "src"
-SEARCHED = 60
 
 
 MUTANTS = (
     *OPERATED,
+    *ACCOUNTED,
+    *EQUIPPED,
     Mutant(
         "a slot that is being scrubbed looks free",
         CONTROL + "store/slots.py",
@@ -394,7 +397,7 @@ def caught(mutant: Mutant, server: Path | None = None) -> str | None:
     """What the simulation says about the mutated tree, or None when it sees nothing wrong.
 
     The seed that caught it last time comes first. Any change of the product changes what happens in a seed, so the
-    first SEARCHED are tried when that one has lost its bite.
+    others that it names are tried when that one has lost its bite.
     """
     with tempfile.TemporaryDirectory(prefix="gpuaas-mutant-") as directory:
         tree = Path(directory) / "src"
@@ -404,14 +407,14 @@ def caught(mutant: Mutant, server: Path | None = None) -> str | None:
         if text.count(mutant.old) != 1:
             raise AssertionError(f"{mutant.name}: {mutant.file} has {text.count(mutant.old)} places that fit")
         target.write_text(text.replace(mutant.old, mutant.new))
-        known = _run(tree, mutant.seed, 1, server) if mutant.seed is not None else None
-        return known or _run(tree, 0, SEARCHED, server)
+        known = _run(tree, range(mutant.seed, mutant.seed + 1), server) if mutant.seed is not None else None
+        return known or _run(tree, mutant.search, server)
 
 
-def _run(tree: Path, first: int, count: int, server: Path | None) -> str | None:
+def _run(tree: Path, seeds: range, server: Path | None) -> str | None:
     shared = {"GPUAAS_SIM_SERVER": str(server)} if server else {}
     done = subprocess.run(
-        [sys.executable, "-m", "sim.run", str(first), str(count), "--first"],
+        [sys.executable, "-m", "sim.run", str(seeds.start), str(len(seeds)), str(seeds.step), "--first"],
         cwd=TESTS,
         env=os.environ | {"PYTHONPATH": f"{tree}:{TESTS}"} | shared,
         capture_output=True,

@@ -29,6 +29,7 @@ class Operator(Client):
     """Takes back in the end what it has done in the beginning, mostly."""
 
     weight: int = 4
+    verbs: tuple[str, ...] = ()
     undo: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
 
     def next_request(self) -> Request:
@@ -41,7 +42,7 @@ class Operator(Client):
 
     def _something(self) -> tuple[str, tuple[Any, ...]]:
         pick = self.rng.choice
-        verb = pick(OPERATORS_VERBS)
+        verb = pick(self.verbs)
         node = f"node{self.rng.randrange(NODES)}"
         slot = self.rng.randrange(3)
         if verb == "node.drain":
@@ -72,14 +73,17 @@ class Operator(Client):
 class Lead(Client):
     """The administrator of one tenant."""
 
-    weight: int = 1
+    weight: int = 1  # with `accounted` it sets quotas of every kind
 
     def next_request(self) -> Request:
         self.made += 1
-        verb, about = "project.quota", self.rng.choice((2, 4, 7))
-        if self.rng.random() < 0.3:
-            verb, about = "budget.set", self.rng.choice((4, 40)) * 1_000_000
-        return Request(f"{self.name}-{self.made}", verb, self.name, work=VERBS[verb], about=(about,))
+        verb, about = "project.quota", ("gpus", self.rng.choice((2, 4, 7)))
+        if self.rng.random() < (0.6 if self.accounted else 0.3):
+            verb, about = "budget.set", (self.rng.choice((4, 40)) * 1_000_000,)
+        elif self.accounted and self.rng.random() < 0.6:
+            kind = self.rng.choice(("allocations", "gpu_hours"))
+            about = kind, self.rng.choice((2, 5, 7) if kind == "allocations" else (0, 9, 9))
+        return Request(f"{self.name}-{self.made}", verb, self.name, work=VERBS[verb], about=about)
 
 
 def _drain(tx: Tx, caller: Caller, project: str, node: str, slot: int | None, seconds: int | None) -> None:
@@ -106,8 +110,8 @@ def _org_quota(tx: Tx, caller: Caller, project: str, org: str, most: int) -> Non
     quotas.set_org(tx, caller, org, "gpus", most)
 
 
-def _project_quota(tx: Tx, caller: Caller, project: str, most: int) -> None:
-    quotas.set_project(tx, caller, project, "gpus", most)
+def _project_quota(tx: Tx, caller: Caller, project: str, kind: str, most: int) -> None:
+    quotas.set_project(tx, caller, project, kind, most)
 
 
 def _disable(tx: Tx, caller: Caller, project: str, user: str) -> None:
@@ -166,4 +170,8 @@ VERBS: dict[str, Callable[..., None]] = {
 OPERATORS_VERBS = (
     *("node.drain", "node.drain", "slot.drain", "slot.quarantine", "node.pool", "node.pool", "org.quota", "org.quota"),
     *("user.disable", "price.publish", "price.publish", "usage.correct", "usage.correct"),
+)
+ACCOUNTANTS_VERBS = (
+    *("user.disable", "user.disable", "price.publish", "usage.correct", "usage.correct", "usage.correct"),
+    *("slot.quarantine", "org.quota"),
 )

@@ -12,3 +12,4 @@ class Mutant:
     old: str
     new: str
     seed: int | None
+    search: range = range(60)  # where another seed is looked for when this one has lost its bite

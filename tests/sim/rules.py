@@ -35,9 +35,10 @@ QUERIES = {
     "queue": "SELECT group_id AS id, q.* FROM queue q",
     "users": "SELECT id, xmin::text, (SELECT count(*) FROM tokens t WHERE t.user_id = users.id AND t.revoked_at IS NULL"
     " AND t.expires_at > %(now)s) AS tokens FROM users WHERE disabled_at IS NOT NULL",
-    "quotas": "SELECT q.owner_id AS id, q.most, q.xmin::text, (SELECT coalesce(sum(o.gpu_count), 0) FROM allocations a"
+    "quotas": "SELECT q.owner_id || ' ' || q.kind AS id, q.owner_id, q.kind, q.most, q.xmin::text, (SELECT"
+    " CASE q.kind WHEN 'gpus' THEN coalesce(sum(o.gpu_count), 0) ELSE count(*) END FROM allocations a"
     " JOIN offers o ON o.id = a.offer_id WHERE q.owner_id IN (a.project_id, a.org_id) AND a.node_id IS NOT NULL"
-    " AND a.reaped_at IS NULL) AS used FROM quotas q WHERE q.kind = 'gpus'",
+    " AND a.reaped_at IS NULL) AS used FROM quotas q WHERE q.kind IN ('gpus', 'allocations', 'gpu_hours')",
 }
 ALWAYS = {name: QUERIES[name] for name in ("claims", "holds", "quotas")}  # where nobody does the rest
 
@@ -75,6 +76,8 @@ class Rules:
 
     def check(self, rows: dict[str, Row], events: list[Row]) -> None:
         self.seen, self.now = self.now, self.look(ALWAYS if not self.world.limits.operated else QUERIES)
+        for quota in self.now["quotas"].values():
+            quota["hours"] = self._hours(quota["owner_id"])
         if self.world.limits.operated:
             self._pools()
             self._in_line(rows)
@@ -156,12 +159,27 @@ class Rules:
         """I12: a claim never goes beyond a quota. One that is lowered takes nothing from anybody."""
         for id in self.now["quotas"]:
             row = self._unchanged("quotas", id)
-            if row is not None and row["used"] > self.seen["quotas"][id]["used"]:
-                expect(row["used"] <= row["most"], f"I12: {id} has {row['used']} GPUs of {row['most']}")
+            if row is None or row["used"] <= self.seen["quotas"][id]["used"]:
+                continue
+            if row["kind"] == "gpu_hours":
+                before = self.seen["quotas"][id]["hours"]
+                expect(before < row["most"], f"I12: {id} got more, and {before} of {row['most']} hours were used up")
+            else:
+                expect(row["used"] <= row["most"], f"I12: {id} has {row['used']} of {row['most']}")
+
+    def _hours(self, project_id: str) -> float:
+        return self._used(self.world.clock.now())[project_id] / timedelta(hours=1)
 
     def _may_have(self, row: Row, many: int) -> bool:
-        quotas = [self.now["quotas"].get(row[owner]) for owner in ("project_id", "org_id")]
-        return all(quota is None or quota["used"] + many <= quota["most"] for quota in quotas)
+        """Every offer here is of one GPU."""
+        owners = {row["project_id"], row["org_id"]}
+        quotas = [quota for quota in self.now["quotas"].values() if quota["owner_id"] in owners]
+        return all(
+            self._hours(quota["owner_id"]) < quota["most"]
+            if quota["kind"] == "gpu_hours"
+            else quota["used"] + many <= quota["most"]
+            for quota in quotas
+        )
 
     # people
 

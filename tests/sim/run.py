@@ -1,4 +1,7 @@
-"""Run seeds: `python -m sim.run 0 1000` from tests/. Prints the trace of the first seed that breaks an invariant."""
+"""Run seeds: `python -m sim.run 0 1000` from tests/, or every eighth: `python -m sim.run 64 50 8`.
+
+Prints the trace of the first seed that breaks an invariant.
+"""
 
 import logging
 import os
@@ -34,9 +37,12 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
     limits.contended = seed % 8 == 5
     limits.operated = seed % 8 in (1, 2, 7)
     limits.reserving = seed % 8 == 4 and seed > 4
+    limits.accounted = seed % 8 == 0 and 60 < seed < 300
+    limits.equipped = seed % 8 == 6 and 60 < seed < 300
+    limits.operated |= limits.accounted
     limits.leased |= limits.reserving
-    if limits.contended or limits.reserving:
-        limits.steps = 300
+    if limits.contended or limits.reserving or limits.accounted or limits.equipped:
+        limits.steps = 450 if limits.accounted else 300
     chosen = faults.swarm(rng)
     name = f"sim_{seed}_{random.SystemRandom().getrandbits(32):x}"
     with base.database(name) as url:
@@ -121,12 +127,12 @@ def _server() -> Iterator[Embedded]:
             yield running
 
 
-def main(first: int, count: int, worst: int = 3) -> int:
+def main(seeds: range, worst: int = 3) -> int:
     logging.disable(logging.CRITICAL)
     started, broken, totals = time.monotonic(), 0, Counter()
     with _server() as running:
         base = prepare(running)
-        for seed in range(first, first + count):
+        for seed in seeds:
             try:
                 totals.update(run_seed(seed, base).counts)
             except Broken as found:
@@ -135,9 +141,11 @@ def main(first: int, count: int, worst: int = 3) -> int:
                 if broken >= worst:
                     break
     print(dict(totals.most_common()))
-    print(f"{seed - first + 1} seeds, {broken} broken, {time.monotonic() - started:.1f} s")
+    print(f"{seeds.index(seed) + 1} seeds, {broken} broken, {time.monotonic() - started:.1f} s")
     return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), 1 if "--first" in sys.argv else 3))
+    start, many, *more = [int(word) for word in sys.argv[1:] if word.isdecimal()]
+    step = more[0] if more else 1
+    sys.exit(main(range(start, start + many * step, step), 1 if "--first" in sys.argv else 3))

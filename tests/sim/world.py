@@ -6,6 +6,7 @@ Every step picks one thing that can happen now, by the seed. `tests/sim/faults.p
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -21,16 +22,17 @@ from gpuaas.control.store import events
 from gpuaas.control.store.idempotency import Answer
 from gpuaas.control.sweeps import budgets, drains, leases, lost_nodes, preemptions, queue, reservations
 from gpuaas.kit.clock import VirtualClock
-from gpuaas.kit.errors import Problem, Stale
+from gpuaas.kit.errors import HostError, Problem, Stale
 from gpuaas.kit.ids import Ids
+from gpuaas.node.board import Trouble
 from gpuaas.node.host.faults import Crash
 from gpuaas.node.sampling import samples
 from gpuaas.wire.node import Challenge, Fenced, Heartbeat, Hello, from_agent, from_server
 
 from .actors import Agent, Client, Pool, Request, Server, carry_out, log_in
-from .base import Base
+from .base import IMAGES, Base
 from .network import Connection
-from .operators import Lead, Operator
+from .operators import ACCOUNTANTS_VERBS, OPERATORS_VERBS, Lead, Operator
 from .tasks import Tasks
 
 Action = tuple[int, str, Callable[[], None]]
@@ -59,6 +61,10 @@ class Limits:
     contended: bool = False  # clients want more than there is, and some of them give way
     operated: bool = False  # somebody drains, pools, locks out, changes quotas and prices; people log in
     reserving: bool = False  # clients book ahead
+    accounted: bool = (
+        False  # with `operated`: it is mostly about the line, who gets in, quotas of every kind, and money
+    )
+    equipped: bool = False  # clients change the runtimes of their machines
     measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
 
 
@@ -96,19 +102,31 @@ class World:
                 contended=limits.contended,
                 operated=limits.operated,
                 reserving=limits.reserving,
+                accounted=limits.accounted,
+                equipped=limits.equipped,
             )
             for n, (caller, project) in enumerate(base.callers)
         ]
+        if limits.equipped:
+            for client in self.clients:
+                client.weight = 5
         if limits.operated:
             for client in self.clients:
                 client.weight = 6  # there must be a line for it to be in order
-            self.clients += [
-                (Lead if project else Operator)(f"o{n}", caller, project, random.Random(seed * 100 + 50 + n))
-                for n, (caller, project) in enumerate(base.operators)
-            ]
+            verbs = ACCOUNTANTS_VERBS if limits.accounted else OPERATORS_VERBS
+            for n, (caller, project) in enumerate(base.operators):
+                who = f"o{n}", caller, project, random.Random(seed * 100 + 50 + n)
+                lead = Lead(*who, accounted=limits.accounted, weight=2 if limits.accounted else 1)
+                self.clients.append(lead if project else Operator(*who, verbs=verbs))
         self.attach(url)
         if limits.operated:
             self.monitor.execute("UPDATE quotas SET most = 7 WHERE owner_id <> org_id")
+        if limits.accounted:  # there from the beginning: nobody locks what is not there yet
+            self.monitor.execute(
+                "INSERT INTO quotas (owner_id, kind, most, org_id, changed_at) SELECT owner_id, more.kind, 9, org_id,"
+                " changed_at FROM quotas q, unnest('{allocations,gpu_hours}'::text[]) AS more (kind)"
+                " WHERE owner_id <> org_id AND q.kind = 'gpus'"
+            )
         for agent in self.agents:
             agent.start()
 
@@ -170,6 +188,8 @@ class World:
             if agent.connection is None:
                 self.connect(agent)
             self._guard(agent, agent.runner.observe)
+            if self.limits.equipped:
+                self.fetch(agent)
             for id in agent.runner.wanted():
                 self.converge(agent, id)
             self._talk(agent)
@@ -227,6 +247,8 @@ class World:
             or agent.journal.facts()
             or agent.host.news()
             or agent.runner.wanted()
+            or agent.runner.missing()
+            or agent.runner.unread()
             or agent.link.state != "open"
             or agent.journal.revision < revisions[agent.journal.node_id]
             for agent in self.agents
@@ -298,6 +320,8 @@ class World:
                 # Without a wake-up the socket looks by itself every few seconds.
                 weight = 8 if connection.woken else 1
                 can.append((weight, f"{connection.server} pushes to {agent.name}", partial(self.push, connection)))
+        if self.limits.equipped and (agent.runner.missing() or agent.runner.unread()):
+            can.append((4, f"{agent.name} fetches", partial(self.fetch, agent, self.rng.random() < 0.2)))
         for id in agent.runner.wanted():
             if id not in agent.converging:
                 can.append((10, f"{agent.name} converges {id}", partial(self.converge, agent, id)))
@@ -349,6 +373,28 @@ class World:
 
     def measure(self, agent: Agent) -> None:
         agent.link.sampled(samples(agent.runner))
+
+    def fetch(self, agent: Agent, in_vain: bool = False) -> None:
+        """The images that are missing come, or nobody has them; and those that should be read again are read."""
+
+        def work() -> None:
+            host = agent.host
+            for each in agent.runner.missing():
+                if in_vain:
+                    agent.runner.fetched(each.digest, each.ids, Trouble("image_refused", "Nobody has it.", final=True))
+                    continue
+                begun = host.image_begin(each.digest, each.size)
+                host.image_append(each.digest, begun, IMAGES[each.digest][begun:])
+                host.image_end(each.digest)
+                agent.runner.fetched(each.digest, each.ids)
+            for id, repairs, digests in agent.runner.unread():
+                for digest in digests:
+                    if not host.image_check(digest, lambda: True):
+                        agent.runner.fetched(digest, [id], Trouble("image_damaged", "It is fetched again."))
+                agent.runner.were_read(id, repairs)
+
+        with suppress(HostError):  # the next try is another one
+            self._guard(agent, work)
 
     def hear(self, agent: Agent, connection: Connection) -> None:
         frame = from_server(connection.to_agent.pop(0))

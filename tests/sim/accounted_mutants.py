@@ -1,0 +1,101 @@
+"""Planted bugs in the line, in who gets in, in quotas of every kind, and in money."""
+
+from dataclasses import replace
+
+from .planted import CONTROL, MODEL, Mutant
+
+SEEDS = range(64, 64 + 8 * 30, 8)  # those that are about these things: see `run_seed`
+_PLANTED = (
+    Mutant(
+        "who would wait no longer is let go too early",
+        CONTROL + "store/queue.py",
+        "WHERE expires_at <= %(now)s ORDER BY",
+        "WHERE expires_at - interval '10 seconds' <= %(now)s ORDER BY",
+        64,
+    ),
+    Mutant(
+        "who would wait no longer waits on",
+        CONTROL + "store/queue.py",
+        "WHERE expires_at <= %(now)s ORDER BY",
+        "WHERE expires_at + interval '1 minute' <= %(now)s ORDER BY",
+        88,
+    ),
+    Mutant(
+        "nobody is told that they no longer wait",
+        CONTROL + "operations/waiting.py",
+        '        tx.emit("queue.expired", **about, id=allocation.id, name=allocation.name)\n',
+        "",
+        64,
+    ),
+    Mutant(
+        "the machines of who is disabled let them in",
+        CONTROL + "app/users.py",
+        "    started = machine_access.withdraw(tx, allocations.owned(tx, user_id), keys.keys(tx, user_id))\n",
+        "    started = []\n",
+        64,
+    ),
+    Mutant(
+        "the logins of who is disabled go on",
+        CONTROL + "store/tokens.py",
+        "t.tokens.c.revoked_at.is_(None), t.tokens.c.expires_at > tx.now)\n        .values(revoked_at=tx.now)",
+        't.tokens.c.revoked_at.is_(None), t.tokens.c.kind == "api")\n        .values(revoked_at=tx.now)',
+        64,
+    ),
+    Mutant(
+        "a book counts by when it was written",
+        MODEL + "price.py",
+        "(book for book in books if book.valid_from <= moment)",
+        "(book for book in books)",
+        104,
+    ),
+    Mutant(
+        "an interval has the price of its beginning",
+        MODEL + "price.py",
+        "    cuts = sorted({book.valid_from for book in books if begin < book.valid_from < end})\n",
+        "    cuts: list[datetime] = []\n",
+        104,
+    ),
+    Mutant(
+        "the first price counts for ever",
+        MODEL + "price.py",
+        "key=lambda book: book.version, default=None",
+        "key=lambda book: -book.version, default=None",
+        112,
+    ),
+    Mutant(
+        "what was given back is charged",
+        MODEL + "usage.py",
+        "    sign = -1 if correction else 1\n",
+        "    sign = 1\n",
+        104,
+    ),
+    Mutant(
+        "the same time is given back twice",
+        CONTROL + "app/usage.py",
+        "        if other.started_at < last and first < other.ended_at:\n",
+        "        if other.started_at == first and last == other.ended_at:\n",
+        264,
+    ),
+    Mutant(
+        "what is open costs nothing yet",
+        MODEL + "usage.py",
+        "        stop = min(end, interval.ended_at or now)\n",
+        "        stop = min(end, interval.ended_at or interval.started_at)\n",
+        64,
+    ),
+    Mutant(
+        "a budget is told of too early",
+        MODEL + "budget.py",
+        "if spent_micros * 100 >= amount_micros * percent",
+        "if spent_micros * 150 >= amount_micros * percent",
+        104,
+    ),
+    Mutant(
+        "nobody is told that all of a budget is spent",
+        MODEL + "budget.py",
+        "ALERTS = (50, 80, 100)",
+        "ALERTS = (50, 80)",
+        72,
+    ),
+)
+ACCOUNTED = tuple(replace(mutant, search=SEEDS) for mutant in _PLANTED)
