@@ -2,10 +2,24 @@
 
 from dataclasses import replace
 
-from .planted import CONTROL, Mutant
+from .planted import CONTROL, MODEL, Mutant
 
 SEEDS = range(62, 62 + 8 * 30, 8)  # those whose clients change runtimes: see `run_seed`
 _PLANTED = (
+    Mutant(
+        "a runtime that its node refused is wanted on",
+        CONTROL + "operations/runtimes.py",
+        "        _refused(tx, allocation, row, operation, report)\n        return True\n",
+        "        _refused(tx, allocation, row, operation, report)\n        return False\n",
+        222,
+    ),
+    Mutant(
+        "what is there is shown before what is wanted",
+        MODEL + "runtime.py",
+        '("applying", "applied", "kept").index(row.state)',
+        '("applied", "applying", "kept").index(row.state)',
+        134,
+    ),
     Mutant(
         "what was current stays so beside the new one",
         CONTROL + "operations/runtimes.py",

@@ -183,8 +183,8 @@ MUTANTS = (
     Mutant(
         "the first unseen spec is skipped",
         CONTROL + "store/specs.py",
-        "t.specs.c.revision > revision",
-        "t.specs.c.revision > revision + 1",
+        "AND revision > %(revision)s ORDER BY",
+        "AND revision > %(revision)s + 1 ORDER BY",
         0,
     ),
     Mutant(
