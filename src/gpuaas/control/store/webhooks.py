@@ -87,6 +87,11 @@ def unsealed(tx: Tx) -> int:
     return tx.conn.execute(statement).scalar_one()
 
 
+def are_there(tx: Tx) -> bool:
+    """Asked whenever anything happens, and mostly answered with no."""
+    return bool(tx.run("SELECT FROM webhooks LIMIT 1").rowcount)
+
+
 def behind(tx: Tx, limit: int) -> list[tuple[str, str]]:
     """(webhook, project) where something happened that is not on its way yet, and there is room for more of it."""
     seen = func.coalesce(t.webhook_cursors.c.seq, 0)

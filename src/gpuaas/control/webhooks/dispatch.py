@@ -49,6 +49,8 @@ class Dispatch:
                     await self._let_go(claim)  # another replica need not wait for the lease
 
     async def _look(self, woken: asyncio.Event) -> None:
+        if not await asyncio.to_thread(self._store.look, webhooks.are_there):
+            return
         for webhook_id, project_id in await asyncio.to_thread(
             self._store.look, partial(webhooks.behind, limit=AT_ONCE)
         ):
