@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
-import uvloop
-
 import gpuaas
 from gpuaas.kit import memory, traces
 from gpuaas.kit.clock import Clock, SystemClock
@@ -55,7 +53,7 @@ def run_agent(config: AgentConfig) -> None:
     memory.give_back()
     traces.setup("gpuaas-agent")
     try:
-        uvloop.run(_until_signalled(config))  # half of what asyncio's own loop costs, also at rest
+        asyncio.run(_until_signalled(config))
     finally:
         traces.shutdown()
 
