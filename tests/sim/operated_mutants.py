@@ -22,7 +22,7 @@ OPERATED = (
         CONTROL + "store/drains.py",
         '_DUE = "deadline <= %(now)s"',
         "_DUE = \"deadline - interval '1 minute' <= %(now)s\"",
-        1,
+        71,
     ),
     Mutant(
         "who is on a drained node is not told",
@@ -93,12 +93,5 @@ OPERATED = (
         "    elif first:\n        _hold(",
         "    elif not first:\n        _hold(",
         1,
-    ),
-    Mutant(
-        "a drain that was lifted meanwhile still releases",
-        CONTROL + "operations/drain.py",
-        "    if not drains.still_over(tx, drain):\n        return False\n",
-        "",
-        7,
     ),
 )

@@ -145,9 +145,9 @@ def test_config_json() -> None:
 
 
 @needs("ssh-keygen")
-def test_authorized_keys(tmp_path: Path) -> None:
+def test_authorized_keys(work: Path) -> None:
     """One line for each key, and ssh-keygen finds that key in it: whatever stands around it."""
-    key = person(tmp_path).key
+    key = person(work).key
     kind, blob = key.line.split()[:2]
     wanted = body(FakeHost())
     rng = random.Random(7)
@@ -162,9 +162,9 @@ def test_authorized_keys(tmp_path: Path) -> None:
         return made
 
     keys = list(taken(8, written).values())
-    access = Access(Paths(tmp_path / "state", tmp_path / "run"))
+    access = Access(Paths(work / "state", work / "run"))
     access.ensure(ID, 65536, keys, {})
-    file = tmp_path / f"run/allocations/{ID}/access/keys/gpu"
+    file = work / f"run/allocations/{ID}/access/keys/gpu"
     lines = file.read_text().splitlines()
     assert lines == [each.line for each in keys]
     done = subprocess.run(["ssh-keygen", "-l", "-f", file], capture_output=True, text=True, timeout=60)
