@@ -68,6 +68,7 @@ def measured(running: Up, directory: Path, rounds: dict[int, int]) -> list[str]:
     ]
     try:
         bench.compare("warm", 1, 3)  # the first of everything: imports, caches
+        bench.compare("warm", 10, 1)  # and of several at once: threads, connections to the database
         for at_once, times in rounds.items():
             lines += bench.compare(str(at_once), at_once, times)
         with foreign_mounts(directory / "foreign", FOREIGN_MOUNTS):
