@@ -43,15 +43,25 @@ def proxied(spine: Spine, *arguments: str, url: str | None = None) -> subprocess
     return subprocess.run(command, input=b"", capture_output=True, env=environment, timeout=60, check=False)
 
 
+def somebody_listens(spine: Spine) -> bool:
+    endpoint = spine.json("show", "train-1")["endpoint"]
+    with socket.socket() as there:
+        return there.connect_ex((endpoint["host"], endpoint["port"])) == 0
+
+
 def test_a_machine_is_reached_through_the_server(spine: Spine) -> None:
     done = proxied(spine)
     assert (done.returncode, done.stdout.decode()) == (0, BANNER), (done.stderr, spine.logs())
     assert "Bearer" not in spine.logs()
 
-    # A modelled machine is no ssh server: ssh comes as far as its greeting, which is as far as it can.
+    # A modelled machine is no ssh server: ssh comes as far as its greeting, which is as far as it can. Its port is
+    # nobody's, except where a real machine of another test has the same at this moment.
     for how in ([], ["--via-server"]):
+        taken = somebody_listens(spine)
         said = ssh(spine, "train-1", *how, "--", "true")
         assert said.returncode == 255
+        if taken or somebody_listens(spine):
+            continue
         assert "Connection closed" in said.stderr or "banner" in said.stderr or "UNKNOWN port" in said.stderr, said
         assert ("going through the server" in said.stderr) == (not how)
 

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 
 from gpuaas.node.host.images.store import Images
-from root.conftest import CACHE, needs
+from root.conftest import CACHE, needs, started
 
 pytestmark = [pytest.mark.slow, needs("ssh", "ssh-keygen", "runc", "nft")]
 OPTIONS = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10")
+
+PATIENCE_SECONDS = 60.0
 
 
 class Person:
@@ -162,6 +165,10 @@ def _speak_ssh(admin: Person, work: Path, served: int) -> None:
     finally:
         tunnel.kill()
         tunnel.communicate()
+    # Whoever carried it through the server sees that ssh is gone, and ends by itself.
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while any("ssh-proxy" in each for each in started({})) and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def test_two_tenants_on_one_node_do_not_reach_each_other(admin: Person, work: Path) -> None:
