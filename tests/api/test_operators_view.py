@@ -88,11 +88,13 @@ def test_what_is_rolled_back_is_not_counted(world: World) -> None:
 
 def test_labels_stay_few(world: World, scraped: Replica) -> None:
     """A thousand made-up addresses make no new series."""
-    before = page(scraped).text.count("\n")
     with httpx.Client(base_url=scraped.url) as client:
         for number in range(100):
             client.get(f"/api/v1/allocations/x{number}", headers=world.people["viewer"].headers)
             client.get(f"/nothing/{number}")
+            if number == 1:  # what there is of each kind, also of being asked for this page
+                page(scraped)
+                before = page(scraped).text.count("\n")
     assert page(scraped).text.count("\n") - before < 40
 
 

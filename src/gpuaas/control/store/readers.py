@@ -32,7 +32,7 @@ class Readers:
             self.engine, "do_connect", lambda dialect, record, args, named: _Connection.connect(*args, **named)
         )
         self._free: list[Connection] = []  # to take one out of SQLAlchemy's pool costs half as much as a look
-        store.readers.append(self._count)
+        store.counted_besides.append(self._count)
 
     def open(self) -> None:
         """Before anybody looks: SQLAlchemy's first connection is made under a lock, which would stop the event loop."""

@@ -345,7 +345,7 @@ class Store:
         seal: Seal | None = None,
     ) -> None:
         self.engine = engine
-        self.readers: list[Callable[[], dict[str, int]]] = []  # connections besides; see store/readers.py
+        self.counted_besides: list[Callable[[], dict[str, int]]] = []  # connections of store/readers.py
         self.clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.since = self.clock.now()  # what was silent before that, this replica cannot know
@@ -421,7 +421,7 @@ class Store:
 
     def connections(self) -> dict[str, int]:
         """Of this process to the database, by state."""
-        counted = [counted_in(self.engine), *(count() for count in self.readers)]
+        counted = [counted_in(self.engine), *(count() for count in self.counted_besides)]
         return {state: sum(each[state] for each in counted) for state in counted[0]}
 
     def database_time(self) -> datetime:
