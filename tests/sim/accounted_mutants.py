@@ -97,5 +97,72 @@ _PLANTED = (
         "ALERTS = (50, 80)",
         72,
     ),
+    Mutant(
+        "a project's own priorities count for nothing",
+        MODEL + "queue.py",
+        "key=lambda item: (-item.priority, item.created_at, item.group_id)",
+        "key=lambda item: (item.created_at, item.group_id)",
+        136,
+    ),
+    Mutant(
+        "the last in a project is the first",
+        MODEL + "queue.py",
+        "key=lambda item: (-item.priority, item.created_at, item.group_id)",
+        "key=lambda item: (item.priority, item.created_at, item.group_id)",
+        136,
+    ),
+    Mutant(
+        "the number of machines is not looked at",
+        CONTROL + "operations/quota.py",
+        "    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: count}\n",
+        "    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: 0}\n",
+        64,
+    ),
+    Mutant(
+        "a group counts as one machine",
+        CONTROL + "operations/quota.py",
+        "    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: count}\n",
+        "    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: 1}\n",
+        104,
+    ),
+    Mutant(
+        "GPU hours are not looked at",
+        CONTROL + "operations/quota.py",
+        " or (standing.kind not in more and standing.exceeded_by(0)):",
+        ":",
+        64,
+    ),
+    Mutant(
+        "the last GPU hour may be used again",
+        MODEL + "quota.py",
+        "        return self.used >= self.most if self.kind == GPU_HOURS",
+        "        return self.used > self.most if self.kind == GPU_HOURS",
+        64,
+    ),
+    Mutant(
+        "who has GPU hours left has to wait",
+        MODEL + "quota.py",
+        "        return self.used >= self.most if self.kind == GPU_HOURS",
+        "        return self.used + 9 >= self.most if self.kind == GPU_HOURS",
+        64,
+    ),
 )
-ACCOUNTED = tuple(replace(mutant, search=SEEDS) for mutant in _PLANTED)
+_BETWEEN_PROJECTS = (  # nobody's quota is in the way there
+    Mutant(
+        "who asks first is first, whatever their project has used",
+        MODEL + "queue.py",
+        "key=lambda item: (used[item], waiting[item][0].created_at, item))",
+        "key=lambda item: (waiting[item][0].created_at, item))",
+        73,
+        range(1, 97, 8),
+    ),
+    Mutant(
+        "a higher priority passes the other projects",
+        MODEL + "queue.py",
+        "key=lambda item: (used[item], waiting[item][0].created_at, item))",
+        "key=lambda item: (-waiting[item][0].priority, used[item], waiting[item][0].created_at, item))",
+        39,
+        range(7, 103, 8),
+    ),
+)
+ACCOUNTED = (*(replace(mutant, search=SEEDS) for mutant in _PLANTED), *_BETWEEN_PROJECTS)

@@ -183,6 +183,7 @@ class Request:
     wait: bool = False
     keys: tuple[str, ...] = ()
     seconds: int = 0  # of a lease
+    idle_seconds: int | None = None
     preemptible: bool = False
     priority: int = 5
     wait_seconds: int | None = None
@@ -214,6 +215,7 @@ class Client:
     secret: str | None = None  # of the login, where one is needed
     reserving: bool = False  # books ahead
     accounted: bool = False  # with `operated`: lets go of what it has, so that there is something to account for
+    idling: bool = False  # asks for machines that are stopped when they do nothing
     equipped: bool = False  # applies, switches, rolls back, repairs and removes runtimes
     reserved: list[str] = field(default_factory=list)  # names that were acknowledged
 
@@ -245,6 +247,8 @@ class Client:
                 request.count, request.wait = self.rng.choice((1, 1, 2, 2)), self.rng.random() < 0.8
                 request.priority = self.rng.choice((0, 0, 1, 5))
                 request.wait_seconds = self.rng.choice((None, None, 6, 30))
+            if self.idling:
+                request.idle_seconds = self.rng.choice((None, 45, 90))
             return replace(request, seconds=self.rng.choice((0, 6, 20, 60))) if self.leased else request
         if verb == "extend":
             return Request(key, verb, self.known[self.rng.choice(sorted(self.known))], seconds=20)
@@ -317,7 +321,8 @@ def carry_out(tx: Tx, caller: Caller, project: str, request: Request, secret: st
             made = {}
             request.work(tx, caller, project, *request.about)
         elif request.verb == "launch":
-            lease = LeaseRequest(request.seconds) if request.seconds else None
+            lease = LeaseRequest(request.seconds or None, request.idle_seconds)
+            lease = lease if lease != LeaseRequest() else None
             until = request.wait_seconds if request.wait else None
             body = Launch(
                 request.name, "h100-1", project=project, count=request.count, wait=request.wait, wait_seconds=until,

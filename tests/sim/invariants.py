@@ -14,6 +14,7 @@ from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 
 from . import equipment
 from .actors import GRACE
+from .idling import Idling
 from .promises import Promises, all_kept
 from .rules import Rules
 from .world import World, expect
@@ -86,6 +87,7 @@ class Watch:
         self.told_to_go: dict[str, datetime] = {}
         self.rules = Rules(self)
         self.promises = Promises()
+        self.idling = Idling(self.world)
 
     def check(self) -> None:
         with self.world.monitor.transaction():
@@ -107,6 +109,8 @@ class Watch:
             self.promises.check(cursor, rows, events)
             if self.world.limits.equipped:
                 equipment.check(self.world, cursor, rows)
+            if self.world.limits.idling:
+                self.idling.look(cursor)
         self._machines(rows)
 
     def _timeline(self, cursor: Look, rows: dict[str, Row]) -> list[Row]:
@@ -171,6 +175,9 @@ class Watch:
             self.lease_ends[id] = at, datetime.fromisoformat(event["data"]["ends_at"])
         elif event["type"] == "lease.warning":
             self.warned[id] = at
+        elif event["type"] == "lease.ended" and event["data"]["reason"] == "idle":
+            self.idling.ended(id, row, at, self.warned.get(id))
+            self.lease_over[id] = at
         elif event["type"] == "lease.ended":
             lease = cursor.execute("SELECT max_seconds, ends_at FROM leases WHERE allocation_id = %s", [id]).fetchone()
             assert lease is not None

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .accounted_mutants import ACCOUNTED
 from .equipped_mutants import EQUIPPED
+from .idle_mutants import IDLE
 from .operated_mutants import OPERATED
 from .planted import CONTROL, NODE, Mutant
 
@@ -24,6 +25,7 @@ MUTANTS = (
     *OPERATED,
     *ACCOUNTED,
     *EQUIPPED,
+    *IDLE,
     Mutant(
         "a slot that is being scrubbed looks free",
         CONTROL + "store/slots.py",
@@ -211,8 +213,8 @@ MUTANTS = (
     Mutant(
         "a seat is free when the machine is released",
         CONTROL + "store/allocations.py",
-        "AND taken.seat = near.seat AND reaped_at IS NULL",
-        "AND taken.seat = near.seat AND state <> 'releasing'",
+        "SELECT seat FROM allocations WHERE node_id = {node_id} AND reaped_at IS NULL",
+        "SELECT seat FROM allocations WHERE node_id = {node_id} AND reaped_at IS NULL AND state <> 'releasing'",
         5,
     ),
     Mutant(

@@ -82,8 +82,9 @@ class Rules:
             self._pools()
             self._in_line(rows)
             self._locked_out(rows)
+            come = {event["object_id"] for event in events if event["type"] == "allocation.queued"}
             for event in events:
-                self._told(event, rows)
+                self._told(event, rows, come)
         if self.seen:
             self._new_claims()
             self._quotas()
@@ -120,8 +121,9 @@ class Rules:
                 f"I21: {claim['allocation_id']} of {claim['org_id']} is on {claim['node_id']}, which is {owner}'s",
             )
 
-    def _told(self, event: Row, rows: dict[str, Row]) -> None:
-        """Nobody has to go before the deadline, and nobody stops waiting before their time."""
+    def _told(self, event: Row, rows: dict[str, Row], come: set[str]) -> None:
+        """Nobody has to go before the deadline, and nobody stops waiting before their time. (Whoever has `come` since
+        the last look may have waited for long before they got in: nobody has seen until when they would wait.)"""
         at, row = event["at"], rows.get(event["object_id"])
         if event["type"] == "drain.released" and row is not None:
             targets = {claim["slot_id"] for claim in self._claims_of(row["id"])} | {row["node_id"]}
@@ -130,7 +132,7 @@ class Rules:
             ]
             over = [drain for drain in drains if drain["deadline"] is not None and drain["deadline"] <= at]
             expect(bool(over), f"drain: {row['id']} was released at {at}, and no deadline was over: {drains}")
-        if event["type"] == "queue.expired" and row is not None and self.seen:
+        if event["type"] == "queue.expired" and row is not None and self.seen and row["id"] not in come:
             ticket = self.seen["queue"].get(row["group_id"])
             until = ticket["expires_at"] if ticket else None
             expect(

@@ -39,9 +39,11 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
     limits.reserving = seed % 8 == 4 and seed > 4
     limits.accounted = seed % 8 == 0 and 60 < seed < 300
     limits.equipped = seed % 8 == 6 and 60 < seed < 300
+    limits.idling = seed % 16 == 14 and seed > 300
+    limits.measured |= limits.idling
     limits.operated |= limits.accounted
     limits.leased |= limits.reserving
-    if limits.contended or limits.reserving or limits.accounted or limits.equipped:
+    if limits.contended or limits.reserving or limits.accounted or limits.equipped or limits.idling:
         limits.steps = 450 if limits.accounted else 300
     chosen = faults.swarm(rng)
     name = f"sim_{seed}_{random.SystemRandom().getrandbits(32):x}"
@@ -60,13 +62,14 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
 
 def _live(world: World, watch: Watch, rng: random.Random, chosen: dict[str, tuple[int, faults.Fault]]) -> None:
     world.watch = watch
-    if rng.random() < 0.8:  # most seeds start with a cluster that is up
+    calm = world.limits.idling  # who is always interrupted never comes to do nothing
+    if rng.random() < 0.8 or calm:  # most seeds start with a cluster that is up
         for _ in range(2):
             world.round()
             world.tasks.drain()
     for _ in range(world.limits.steps):
         can = world.actions()
-        if rng.random() < 0.18:
+        if rng.random() < (0.04 if calm else 0.18):
             can = [(weight, name, lambda fault=fault: fault(world, rng)) for name, (weight, fault) in chosen.items()]
             can += [(weight, name, lambda fault=fault: fault(world, rng)) for weight, name, fault in faults.HEALING]
         _step(world, watch, rng, can)

@@ -29,6 +29,7 @@ from gpuaas.node.host.faults import Crash
 from gpuaas.node.sampling import samples
 from gpuaas.wire.node import Challenge, Fenced, Heartbeat, Hello, from_agent, from_server
 
+from . import idling
 from .actors import Agent, Client, Pool, Request, Server, carry_out, log_in
 from .base import IMAGES, Base
 from .network import Connection
@@ -66,6 +67,7 @@ class Limits:
     )
     equipped: bool = False  # clients change the runtimes of their machines
     measured: bool = False  # agents also send samples; apart, so that the seeds of the mutants stay what they are
+    idling: bool = False  # with `measured`: machines that do nothing for a minute are stopped
 
 
 class World:
@@ -84,6 +86,7 @@ class World:
         self.leftover: list[Connection] = []  # connections that their agents have left
         self.orphans: dict[str, set[str]] = {}  # machines that a restored database may not know
         self.watch: Any = None
+        self.working: set[str] = set()  # machines whose GPUs have something to do
         self.base = base
         self.servers = [
             Server(f"server{n}", self.clock, self.ids, self.tasks, pool) for n, pool in enumerate(POOLS, start=1)
@@ -104,10 +107,11 @@ class World:
                 reserving=limits.reserving,
                 accounted=limits.accounted,
                 equipped=limits.equipped,
+                idling=limits.idling,
             )
             for n, (caller, project) in enumerate(base.callers)
         ]
-        if limits.equipped:
+        if limits.equipped or limits.idling:
             for client in self.clients:
                 client.weight = 5
         if limits.operated:
@@ -127,6 +131,8 @@ class World:
                 " changed_at FROM quotas q, unnest('{allocations,gpu_hours}'::text[]) AS more (kind)"
                 " WHERE owner_id <> org_id AND q.kind = 'gpus'"
             )
+        if limits.idling:
+            idling.begin(self)
         for agent in self.agents:
             agent.start()
 
@@ -287,6 +293,11 @@ class World:
             can.append((2, f"{server.name} looks at {name}", partial(self.sweep, server, work)))
         for server in alive if self.limits.leased else ():
             can.append((2, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
+        for server in alive if self.limits.idling else ():
+            can.append((4, f"{server.name} looks at leases", partial(self.sweep, server, leases.sweep)))
+        if self.limits.idling:
+            can.append((8, "a while passes", partial(idling.pass_a_while, self)))
+            can.append((1, "somebody begins to work, or stops", partial(idling.change, self)))
         for server in alive if self.limits.reserving else ():
             can.append((3, f"{server.name} looks at reservations", partial(self.sweep, server, reservations.sweep)))
         if self.limits.reserving:
@@ -372,7 +383,8 @@ class World:
         self._hang_up_if_broken(agent)
 
     def measure(self, agent: Agent) -> None:
-        agent.link.sampled(samples(agent.runner))
+        found = samples(agent.runner)
+        agent.link.sampled(idling.used(self, found) if self.limits.idling else found)
 
     def fetch(self, agent: Agent, in_vain: bool = False) -> None:
         """The images that are missing come, or nobody has them; and those that should be read again are read."""

@@ -240,6 +240,44 @@ def test_what_is_not_known_to_be_idle_is_not(world: Leased, use: dict[str, Any] 
     assert (world.state(id), world.told("lease.warning")) == ("active", [])
 
 
+@pytest.mark.parametrize("measured_before_the_look", [False, True])
+def test_what_it_did_in_the_last_moment_counts(world: Leased, measured_before_the_look: bool) -> None:
+    """Also when somebody looked less than half a minute ago, and when a measurement comes after the look it was for."""
+    world.policy(idle_seconds=1800)
+    id = world.launch()
+    world.use[id] = QUIET
+    world.passes(29 * MINUTE)
+
+    def in_seconds(seconds: float) -> None:
+        world.clock.advance(seconds)
+        world.cluster.store.transact(nodes.seen, world.agent.node_id)
+
+    in_seconds(50)
+    sweep.sweep(world.cluster.store)
+    in_seconds(5)
+    now = world.clock.now().timestamp()
+    world.agent.sample(sample(id, now - 7 if measured_before_the_look else now, **BUSY))
+    in_seconds(10)
+    world.agent.sample(sample(id, world.clock.now().timestamp(), **QUIET))
+    sweep.sweep(world.cluster.store)
+    assert (world.state(id), world.told("lease.ended")) == ("active", [])
+    world.passes(40 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+def test_a_machine_on_a_silent_node_is_not_known_to_be_idle(world: Leased) -> None:
+    world.policy(idle_seconds=1800)
+    id = world.launch()
+    world.use[id] = QUIET
+    world.passes(22 * MINUTE)
+    assert len(world.told("lease.warning")) == 1
+    for _ in range(40):
+        world.clock.advance(MINUTE)
+        lost_nodes.sweep(world.cluster.store)
+        sweep.sweep(world.cluster.store)
+    assert (world.state(id), world.told("lease.ended")) == ("unreachable", [])
+
+
 def test_an_open_login_is_a_sign_of_life(world: Leased) -> None:
     world.policy(idle_seconds=1800)
     id = world.launch()

@@ -23,6 +23,7 @@ from gpuaas.wire.node import Notice, encode
 
 LOOK = timedelta(seconds=30)  # how often it is asked whether a machine does something
 RECENT = timedelta(minutes=2)  # an older measurement says nothing about now
+LATE = timedelta(minutes=1)  # a measurement may be so old when it comes: see link/samples.py
 
 
 def is_due(allocation: Allocation, lease: Lease, policy: LeasePolicy | None, now: datetime) -> bool:
@@ -44,8 +45,10 @@ def step(tx: Tx, allocation_id: str) -> int:
         return _over(tx, allocation, lease)
     if _look_again(allocation, lease, policy, tx.now):
         percent = policy.idle_gpu_percent if policy else IDLE_GPU_PERCENT
-        after = lease.looked_at or allocation.active_at or tx.now
-        leases.looked(tx, allocation.id, leases.was_busy(tx, allocation.id, after, RECENT, percent))
+        after = lease.looked_at - LATE if lease.looked_at else allocation.active_at or tx.now
+        busy_at = leases.was_busy(tx, allocation.id, after, RECENT, percent)
+        known = [moment for moment in (busy_at, lease.busy_at) if moment is not None]
+        leases.looked(tx, allocation.id, max(known, default=None))
         lease = leases.lease(tx, allocation.id)
     end = deadline(allocation, lease, policy)
     stage = next_stage(lease, end, tx.now)
@@ -62,9 +65,12 @@ def step(tx: Tx, allocation_id: str) -> int:
 
 
 def _look_again(allocation: Allocation, lease: Lease, policy: LeasePolicy | None, now: datetime) -> bool:
-    if idle_limit(lease, policy) is None or allocation.state != "active":
+    # On a silent node it may well be at work: what is not measured is not idle.
+    if idle_limit(lease, policy) is None or allocation.state not in ("active", "unreachable"):
         return False
-    return lease.looked_at is None or now - lease.looked_at >= LOOK
+    if lease.looked_at is None or now - lease.looked_at >= LOOK:
+        return True
+    return next_stage(lease, deadline(allocation, lease, policy), now) == STOPPED  # not by what was half a minute ago
 
 
 def _stop(tx: Tx, allocation: Allocation, end: Deadline) -> int:
