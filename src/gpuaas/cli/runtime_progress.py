@@ -64,14 +64,14 @@ def _bar(title: str) -> "Iterator[Callable[[Progress], None]]":
 
     from gpuaas.runtimes.build.phases import PHASES
 
-    order = [name for name, _ in PHASES]
+    far = {name: 0 for name, _ in PHASES}
     columns = (TextColumn("{task.fields[title]}"), BarColumn(30), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=len(order) * 100, title=output.safe(title))
+        task = bar.add_task("", total=len(far) * 100, title=output.safe(title))
 
         def report(progress: "Progress") -> None:
-            within = 100 if progress.state == "done" else progress.percent or 0
+            far[progress.phase] = 100 if progress.state == "done" else progress.percent or 0
             said = output.safe(f"{progress.phase} {progress.message}".strip())[:60]
-            bar.update(task, completed=order.index(progress.phase) * 100 + within, description=said.replace("[", "\\["))
+            bar.update(task, completed=sum(far.values()), description=said.replace("[", "\\["))
 
         yield report

@@ -1,9 +1,10 @@
-"""A build from beginning to end. Each phase of `phases.PHASES` is one function; order and reports are in `build`."""
+"""A build from beginning to end. Each phase of `phases.PHASES` is one function; order and reports are here."""
 
 import hashlib
 import os
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,7 @@ from gpuaas.runtimes.build import checks, precheck, wheels
 from gpuaas.runtimes.build.base import ensure_base
 from gpuaas.runtimes.build.debs import unpack_deb
 from gpuaas.runtimes.build.fetch import fetch
-from gpuaas.runtimes.build.image import write_image
+from gpuaas.runtimes.build.image import open_to_all, write_image
 from gpuaas.runtimes.build.phases import Report, nobody, phase
 from gpuaas.runtimes.build.relocate import relocate
 from gpuaas.runtimes.build.sandbox import Sandbox
@@ -100,18 +101,25 @@ def _make(
     with phase("compile", report):
         if recipe.python:
             wheels.compile_bytecode(recipe.python, Sandbox(base, made, recipe.root), log)
-    with phase("verify", report) as say:
-        result = Sandbox(base, made, recipe.root, activate.variables(recipe, _PATH))
-        checks.run(recipe.verify, result, log, say)
-    with phase("image", report) as say:
-        image = work / "image"
-        sha256 = write_image(made, image, lock_digest(lock), log)
-        entries = tree.examine(made)
-        size = image.stat().st_size
-        say(f"{size / 10**6:.0f} MB", None)
+    open_to_all(made)
+    image = work / "image"
+    # Side by side: checks only read the tree. An image that does not pass them is thrown away with the workspace.
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        checked = beside.submit(_verify, recipe, Sandbox(base, made, recipe.root), log, report)
+        with phase("image", report) as say:
+            sha256 = write_image(made, image, lock_digest(lock), log)
+            entries = tree.examine(made)
+            say(f"{image.stat().st_size / 10**6:.0f} MB", None)
+        checked.result()
     with phase("store", report):
         manifest = _store(recipe, lock, shelf, image, sha256, entries, log)
     return Built(manifest, sha256, time.monotonic() - started, log.name)
+
+
+def _verify(recipe: Recipe, sandbox: Sandbox, log: IO[bytes], report: Report) -> None:
+    with phase("verify", report) as say:
+        activated = msgspec.structs.replace(sandbox, environment=activate.variables(recipe, _PATH))
+        checks.run(recipe.verify, activated, log, say)
 
 
 def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:

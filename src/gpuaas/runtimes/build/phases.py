@@ -1,4 +1,5 @@
-"""The phases of a build, in order, and how far it is. What they do is in `builder`."""
+"""The phases of a build, in the order in which they begin (the image is written while the checks run), and how far it
+is. What they do is in `builder`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
