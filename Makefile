@@ -1,11 +1,13 @@
 # Every target sets up what it needs; on a fresh Debian or Ubuntu only root, Python >= 3.11 and make must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup up down test check format generate sim sweep fuzz bench
+.PHONY: help setup up down test check format generate sim sweep soak fuzz bench
 
 BIN := .venv/bin
 SEEDS ?= 1000
 POINTS ?= 100000
 BUNDLES ?= 10000
+BOMB ?= 60
+TENANTS ?= 10000
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,10 @@ sim: setup ## run the simulation over SEEDS=1000 seeds
 
 sweep: setup ## kill a node's processes at POINTS system calls, or at all that change something, as root
 	GPUAAS_SWEEP_POINTS=$(POINTS) $(BIN)/pytest -s --timeout=0 tests/root/test_kill_sweep.py
+
+soak: setup ## let each bomb go off for BOMB=60 seconds, TENANTS=10000 follow each other, more ports be tried, as root
+	GPUAAS_SOAK_SECONDS=$(BOMB) GPUAAS_SOAK_TENANTS=$(TENANTS) $(BIN)/pytest -s --timeout=0 --durations=0 \
+		tests/root/escape/test_bombs.py tests/root/escape/test_reuse.py tests/root/escape/test_reach.py
 
 fuzz: setup ## give BUNDLES=10000 broken archives, bundles and images of each kind to whatever unpacks them
 	GPUAAS_FUZZ=$(BUNDLES) $(BIN)/pytest -n 2 --timeout=0 tests/runtimes/test_unpack.py tests/runtimes/test_bundle_fuzz.py

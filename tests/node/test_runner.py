@@ -493,6 +493,21 @@ def test_leased_keys_get_in_only_while_the_lease_is_held(world: World) -> None:
     assert world.host.starts[ID] == 1
 
 
+def test_a_lease_that_comes_back_wakes_whoever_lets_keys_in_and_one_that_goes_on_wakes_nobody(world: World) -> None:
+    woken: list[float] = []
+    world.runner.on_change(lambda: woken.append(world.clock.boottime()), lambda: None)
+    world.runner.renew(world.clock.boottime(), 10)
+    assert len(woken) == 1
+    world.clock.advance(9)
+    world.runner.renew(world.clock.boottime(), 10)
+    assert len(woken) == 1
+    world.clock.advance(10)
+    world.runner.renew(world.clock.boottime() - 20, 10)  # an answer that came too late to be of use
+    assert len(woken) == 1
+    world.runner.renew(world.clock.boottime(), 10)
+    assert len(woken) == 2
+
+
 @pytest.mark.parametrize("transient", [True, False])
 def test_a_lease_ends_even_when_the_generation_has_failed(world: World, transient: bool) -> None:
     lent = [key("SHA256:own"), key("SHA256:lent", leased=True)]

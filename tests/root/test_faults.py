@@ -303,7 +303,7 @@ def reboot(world: World) -> None:
     end(world)
     Cgroup(layout.detect(), config.prefix).remove()
     for mount in reversed(mounts.mounts()):
-        if mount.target.startswith(f"{config.paths.run}/"):
+        if f"{mount.target}/".startswith(f"{config.paths.run}/"):
             mounts.unmount(Path(mount.target), lazy=True)
     shutil.rmtree(config.paths.run)
     subprocess.run(["nft", "delete", "table", "inet", config.prefix], check=True)

@@ -28,16 +28,13 @@ _T = TypeVar("_T")
 
 
 class Connection:
-    """`woken` is set when there may be something to say; `heard` is called after every frame from the server."""
+    """`woken` is set when there may be something to say."""
 
-    def __init__(
-        self, servers: Servers, link: Link, clock: Clock, woken: asyncio.Event, heard: Callable[[], None]
-    ) -> None:
+    def __init__(self, servers: Servers, link: Link, clock: Clock, woken: asyncio.Event) -> None:
         self._servers = servers
         self._link = link
         self._clock = clock
         self._woken = woken
-        self._heard = heard
         # One thread, because the link writes the journal: off the event loop, and strictly one call after the other.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="link")
         self._sending = asyncio.Lock()
@@ -96,7 +93,6 @@ class Connection:
             frame = from_server(message)
             async with self._sending:
                 await self._send(socket, await self._call(partial(self._link.receive, frame)))
-            self._heard()
             if self._link.broken:
                 return
 

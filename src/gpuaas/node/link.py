@@ -193,7 +193,7 @@ class Link:
             return []
         sent_at = self._heartbeats.pop(ack.seq, None)
         if sent_at is not None:
-            self._runner.lease.renew(sent_at, ack.lease_seconds)
+            self._runner.renew(sent_at, ack.lease_seconds)
         self._outbox.acknowledge(ack.seq)
         return self.poll()
 

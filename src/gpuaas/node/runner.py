@@ -71,11 +71,19 @@ class Runner:
         try:
             for spec in specs.specs:
                 self._accept(spec)
+            self._board.on_change()  # whoever makes them need not wait for the next line
             self.journal.advance(specs.upto)
         except HostError as error:
             # The revision stays where it was, so the server sends the rest again.
             log.error("could not journal specs: %s", error)
-        self._board.on_change()
+            self._board.on_change()
+
+    def renew(self, sent_at: float, seconds: float) -> None:
+        """The server acknowledged a heartbeat: with a lease that had ended, keys are let in again."""
+        held = self.lease.held()
+        self.lease.renew(sent_at, seconds)
+        if self.lease.held() and not held:
+            self._board.on_change()
 
     def told(self, condition: Condition) -> None:
         """The server acknowledged a report with this condition."""

@@ -11,9 +11,10 @@ from gpuaas.node.runner import Runner
 
 log = logging.getLogger(__name__)
 
-# As many are made at once as there are processors: more would only make everybody wait for the last one. What is taken
-# down waits for others most of the time, for programs that end and GPUs that are cleared.
-MAKING = max(4, os.cpu_count() or 1)
+# One more than there are processors, for the moments in which one waits for a disk: with more of them, the first would
+# only be ready as late as the last. What is taken down waits for others most of the time, for programs that end and
+# GPUs that are cleared.
+MAKING = 1 + (os.cpu_count() or 1)
 TAKING_DOWN = 16
 LONGEST_WAIT_SECONDS = 1.0
 PATIENCE_SECONDS = 20.0  # for passes that are still running when the agent is told to end

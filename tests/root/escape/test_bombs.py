@@ -14,15 +14,15 @@ from root.escape.conftest import Launch
 from root.escape.tenants import Tenant
 
 pytestmark = needs("runc", "catatonit", "ssh")
-# A minute each is what is promised; CI has not that long. GPUAAS_BOMB_SECONDS=60 shows it on a quiet machine.
-BOMB_SECONDS = float(os.environ.get("GPUAAS_BOMB_SECONDS", "2.5"))
+# A minute each is what is promised; CI has not that long. `make soak` shows it on a quiet machine.
+BOMB_SECONDS = float(os.environ.get("GPUAAS_SOAK_SECONDS", "2.5"))
 PROMISED_SECONDS = 60
 ECHO_SECONDS = 0.25  # of the neighbour's, usually; CI's two processors are all there is
 SLOWEST_ECHO_SECONDS = 0.1  # of 99 in 100, in the minute on a quiet machine
 HOST_MIB = 300  # of the host's disk, that anything may use
 BOMBS = {
     "processes": "python3 -c '\nimport os\nwhile True:\n  try: os.fork()\n  except OSError: pass'",
-    "memory": "python3 -c '\na = []\nwhile True: a.append(bytearray(1 << 24))'",
+    "memory": "while :; do python3 -c '\na = []\nwhile True: a.append(bytearray(1 << 24))'; done",
     "shared memory": "head -c 4G /dev/zero >/dev/shm/fill; head -c 4G /dev/zero >/run/fill; sleep 100",
     "disk": "head -c 4G /dev/zero >/fill; head -c 4G /dev/zero >/tmp/fill; sleep 100",
     "files": "cd /var/tmp; seq 1000000 | xargs touch; sleep 100",

@@ -1,5 +1,6 @@
 """T27: ids, ports, addresses and names are given to the next only when the last holder is gone."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from root.escape.tenants import Tenant
 from root.linux import Node
 
 pytestmark = needs("runc", "catatonit", "ssh")
-CYCLES, SEATS = 26, 4  # of each
+SEATS = 4
+TENANTS = int(os.environ.get("GPUAAS_SOAK_TENANTS", "104"))  # one after the other, on all seats; `make soak`: 10,000
+FILES = 16  # that are open afterwards and were not before, for whatever else goes on in this process
 
 
 def test_what_an_old_holder_has_is_refused(tenant: Launch) -> None:
@@ -43,7 +46,7 @@ def test_seats_change_hands_quickly(shared_node: Node, clean_machine: None, tmp_
 
     def use(seat: int) -> int:
         before = None
-        for number in range(CYCLES):
+        for number in range(TENANTS // SEATS):
             one = Tenant(shared_node, tmp_path, seat).launch()
             try:
                 if before is not None:
@@ -58,9 +61,11 @@ def test_seats_change_hands_quickly(shared_node: Node, clean_machine: None, tmp_
             assert not processes(one.body.uid_base)
             assert one.id not in {each.id for each in one.host.present()}
             before = one
-        return CYCLES
+        return TENANTS // SEATS
 
+    open_before = len(os.listdir("/proc/self/fd"))
     with ThreadPoolExecutor(SEATS) as pool:
-        assert sum(pool.map(use, range(SEATS))) > 100
+        assert sum(pool.map(use, range(SEATS))) >= 100
+    assert len(os.listdir("/proc/self/fd")) <= open_before + FILES
     assert shared_node.host.present() == []
     shared_node.host.forget(shared_node.host.news())

@@ -26,6 +26,7 @@ from gpuaas.node.host import (
     findings,
     identity_files,
     limits,
+    run_directory,
     safepath,
     terminals,
     tools,
@@ -136,6 +137,7 @@ class LinuxHost:
             found = doctor.check(config.paths, simulated_gpus=config.simulate_gpus, interfaces=config.interfaces)
             ready, reason = findings.ready(found)
             if ready:
+                run_directory.ensure(config.paths.run)
                 self._machines.runtime()
                 self._reason = "the base image is being built"
                 image = self._images.ensure()
@@ -167,8 +169,7 @@ class LinuxHost:
         self._namespaces.clear()
         self._tools.clear()
         self._machines.clear()
-        with suppress(OSError):
-            self._config.paths.run.rmdir()
+        run_directory.clear(self._config.paths.run)
 
     # the Host interface
 

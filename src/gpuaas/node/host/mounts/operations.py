@@ -95,8 +95,9 @@ class Remove(Operation, frozen=True):
 
 AnyOperation = Directory | Bind | FileSystem | Image | Overlay | Propagate | Unmount | Place | Remove
 
-# Discarded blocks become holes in the image. The inode tables of a sparse image read as zero already.
-_EXT4 = {"discard": None, "noinit_itable": None, "errors": "remount-ro"}
+# Discarded blocks become holes in the image. The inode tables of a sparse image read as zero already, and nobody needs
+# the bitmaps of hundreds of empty groups before the first file is written.
+_EXT4 = {"discard": None, "noinit_itable": None, "no_prefetch_block_bitmaps": None, "errors": "remount-ro"}
 # Said rather than left to the kernel's configuration. Redirects let a directory of the lower layer be renamed; only
 # the host's root can write them, and no image brings any.
 _OVERLAY = {"redirect_dir": "on", "index": "off", "metacopy": "off"}

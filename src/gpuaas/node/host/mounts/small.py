@@ -55,11 +55,11 @@ def needed(table: Iterable[Mount], paths: Iterable[str]) -> list[str]:
         mount.target
         for mount in table
         if mount.target == _PROC
-        or any(_holds(whole, mount.target) for whole in _WHOLE)
-        or any(_holds(mount.target, path) for path in inside)
+        or any(holds(whole, mount.target) for whole in _WHOLE)
+        or any(holds(mount.target, path) for path in inside)
     }
     return sorted(found - {"/"}, key=lambda target: target.count("/"))
 
 
-def _holds(directory: str, path: str) -> bool:
+def holds(directory: str, path: str) -> bool:
     return path == directory or path.startswith(directory.rstrip("/") + "/")
