@@ -98,7 +98,8 @@ def active(client) -> int:  # type: ignore[no-untyped-def]
 def launch(running: Up, count: int) -> None:
     with running.client() as client, ThreadPoolExecutor(CLIENTS) as pool:
         groups = [(f"fleet-{n}", min(50, count - 50 * n)) for n in range((count + 49) // 50)]
-        list(pool.map(lambda group: client.allocations.launch(group[0], offer=OFFER.slug, count=group[1]), groups))
+        act = lambda group: client.allocations.launch(group[0], offer=OFFER.slug, count=group[1], wait=True)  # noqa: E731
+        list(pool.map(act, groups))
 
 
 def changes(running: Up) -> tuple[list[float], list[float]]:
@@ -180,9 +181,11 @@ async def _run_nodes(url: str, tokens: list[str], stop: Event) -> None:
 async def _node(url: str, token: str, name: str, joining: asyncio.Semaphore) -> None:
     """An agent without threads: its link and its runner in turn, as frames and time ask for it."""
     from websockets.asyncio.client import connect
+    from websockets.exceptions import WebSocketException
 
     from gpuaas.kit.clock import SystemClock
     from gpuaas.kit.ids import Ids
+    from gpuaas.node.backoff import Backoff
     from gpuaas.node.host.fake import FakeDisk, FakeHost
     from gpuaas.node.identity import identity
     from gpuaas.node.join import join
@@ -199,23 +202,27 @@ async def _node(url: str, token: str, name: str, joining: asyncio.Semaphore) -> 
         journal.joined(await join(Servers(url), token, name, me))
     runner = Runner(FakeHost(f"{GPUS}xL4", name, "192.0.2.1"), journal, clock)
     link = Link(runner, journal, me.sign_link, clock, "bench")
+    backoff = Backoff()
     while True:
-        async with joining:
-            socket = await connect(websocket_url(url) + LINK_PATH, compression=None, open_timeout=60)
-        link.connected()
         try:
-            while not link.broken:
-                frames = link.poll()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.0, link.due() - clock.boottime())):
-                        frames += link.receive(from_server(await socket.recv()))
-                for id in runner.wanted():
-                    runner.converge(id)
-                for frame in (*frames, *link.poll()):
-                    await socket.send(encode(frame).decode())
-        finally:
-            link.disconnected()
-            await socket.close()
+            async with joining:
+                socket = await connect(websocket_url(url) + LINK_PATH, compression=None, open_timeout=60)
+            link.connected()
+            try:
+                while not link.broken:
+                    frames = link.poll()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.0, link.due() - clock.boottime())):
+                            frames += link.receive(from_server(await socket.recv()))
+                    for id in runner.wanted():
+                        runner.converge(id)
+                    for frame in (*frames, *link.poll()):
+                        await socket.send(encode(frame).decode())
+            finally:
+                link.disconnected()
+                await socket.close()
+        except (OSError, WebSocketException):  # as an agent does: it comes again
+            await asyncio.sleep(backoff.next())
 
 
 if __name__ == "__main__":

@@ -60,6 +60,7 @@ class NodeView:
     slots: tuple[SlotView, ...]
     drained: bool = False
     held: str | None = None  # for the group that is first in line
+    seat: int | None = None  # the lowest that is free, where one is wanted
 
 
 @dataclass(frozen=True)

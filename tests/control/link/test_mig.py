@@ -126,7 +126,6 @@ steps = st.lists(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 def test_whatever_happens_a_gpu_is_given_out_whole_or_in_parts(cluster: Cluster, steps: list[tuple[str, Any]]) -> None:
-    cluster.sql("DELETE FROM offers WHERE slug = 'h100-1g' AND NOT EXISTS (SELECT FROM allocations)")
     if not cluster.sql("SELECT FROM offers WHERE slug = 'h100-1g'"):
         offer_instances(cluster)
     number = cluster.sql("SELECT count(*) AS n FROM nodes")[0].n

@@ -8,7 +8,7 @@ import pytest
 from control.cluster import Cluster
 from control.fleet import Agent
 from gpuaas.control.link import session as link
-from gpuaas.control.link.pulse import Pulse
+from gpuaas.control.link.pulse import PATIENCE_SECONDS, Pulse
 from gpuaas.control.link.session import Session
 from gpuaas.control.store import nodes
 from gpuaas.kit.errors import Stale
@@ -21,7 +21,7 @@ def beat(agent: Agent, **changes: object) -> tuple[Session, Heartbeat]:
     return agent.session, Heartbeat(**{**said, **changes})  # type: ignore[arg-type]
 
 
-def heard(cluster: Cluster, *beats: tuple[Session, Heartbeat]) -> dict[str, int]:
+def heard(cluster: Cluster, *beats: tuple[Session, Heartbeat]) -> dict[str, int | None]:
     return cluster.store.transact(link.heartbeats, list(beats))
 
 
@@ -32,7 +32,7 @@ def test_all_are_seen_together_and_told_their_newest_revision(cluster: Cluster) 
     now = cluster.store.clock.now()
     found = heard(cluster, *(beat(agent, at=now.timestamp() + 100) for agent in agents))
     assert found == {agent.node_id: cluster.node(agent).revision for agent in agents}
-    assert sorted(found.values()) == [0, 0, 1]
+    assert sorted(number for number in found.values() if number is not None) == [0, 0, 1]
     for agent in agents:
         seen = cluster.node(agent).last_seen_at
         assert seen is not None
@@ -67,11 +67,56 @@ def test_a_frame_of_another_epoch_counts_for_nobody(cluster: Cluster) -> None:
 def test_a_node_that_somebody_works_on_is_not_waited_for(cluster: Cluster) -> None:
     busy, idle = cluster.agent("busy"), cluster.agent("idle")
 
-    def work(tx: nodes.Tx) -> dict[str, int]:
+    def work(tx: nodes.Tx) -> dict[str, int | None]:
         nodes.node(tx, busy.node_id, lock=True)
         return heard(cluster, beat(busy), beat(idle))
 
-    assert list(cluster.store.transact(work)) == [idle.node_id]
+    assert cluster.store.transact(work) == {busy.node_id: None, idle.node_id: 0}
+
+
+class Busy:
+    """A store in which somebody works on a node, so many times that it is asked."""
+
+    def __init__(self, times: float) -> None:
+        self.left = times
+        self.batches: list[list[str]] = []
+
+    def transact(self, act: object, frames: list[tuple[Session, Heartbeat]]) -> dict[str, int | None]:
+        self.batches.append([session.node_id for session, _ in frames])
+        self.left -= 1
+        return {
+            session.node_id: None if session.node_id == "nd-busy" and self.left >= 0 else 5 for session, _ in frames
+        }
+
+
+def test_a_node_that_somebody_works_on_is_tried_again_with_the_next_ones() -> None:
+    async def beats() -> None:
+        store = Busy(3)
+        pulse = Pulse(store)  # type: ignore[arg-type]
+        busy = asyncio.create_task(pulse.beat(Session("nd-busy", 1, "jn"), Heartbeat(1, 1, "st", 1)))
+        assert await pulse.beat(Session("nd-idle", 1, "jn"), Heartbeat(1, 1, "st", 1)) == 5
+        assert not busy.done()
+        assert await busy == 5
+        assert [len(batch) for batch in store.batches] == [2, 1, 1, 1]
+
+    asyncio.run(beats())
+
+
+def test_whoever_is_worked_on_for_long_is_left_to_its_own_connection() -> None:
+    async def beats() -> None:
+        store = Busy(float("inf"))
+        pulse = Pulse(store)  # type: ignore[arg-type]
+        began = asyncio.get_running_loop().time()
+        assert await pulse.beat(Session("nd-busy", 1, "jn"), Heartbeat(1, 1, "st", 1)) is None
+        assert asyncio.get_running_loop().time() - began >= PATIENCE_SECONDS
+        gone = asyncio.create_task(pulse.beat(Session("nd-busy", 1, "jn"), Heartbeat(1, 1, "st", 1)))
+        await asyncio.sleep(0)
+        gone.cancel()  # its connection ended
+        asked = len(store.batches)
+        assert await pulse.beat(Session("nd-idle", 1, "jn"), Heartbeat(1, 1, "st", 1)) == 5
+        assert len(store.batches) <= asked + 2
+
+    asyncio.run(beats())
 
 
 class Counting:

@@ -178,6 +178,12 @@ def test_part_of_a_group_is_not_enough() -> None:
     assert found.reasons[0].code == "not_enough"
 
 
+def test_what_does_not_fit_is_counted_once_however_many_were_asked_for() -> None:
+    fleet = [free("a", 3), free("b", 1)]
+    found = plan(fleet, wanted(2, count=3))
+    assert [(reason.code, reason.count) for reason in found.reasons] == [("not_enough", 1), ("does_not_fit", 2)]
+
+
 slots_of = st.tuples(
     st.sampled_from([0, 1, 1, 1, 2, 4]),
     st.sampled_from(["approved", "approved", "approved", "proposed", "quarantined"]),

@@ -76,7 +76,7 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
 
 
 def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heartbeat) -> list[FromServer]:
-    if isinstance(frame, Heartbeat) and heartbeats(tx, [(session, frame)]):
+    if isinstance(frame, Heartbeat) and heartbeats(tx, [(session, frame)]).get(session.node_id) is not None:
         return [Ack(frame.seq, LEASE_SECONDS)]
     if isinstance(frame, Report):
         # Facts happened, whoever is fenced: they are recorded before anything else is looked at.
@@ -100,10 +100,10 @@ def receive(tx: Tx, session: Session, frame: Holdings | Report | Samples | Heart
             return []
 
 
-def heartbeats(tx: Tx, frames: Sequence[tuple[Session, Heartbeat]]) -> dict[str, int]:
+def heartbeats(tx: Tx, frames: Sequence[tuple[Session, Heartbeat]]) -> dict[str, int | None]:
     """The nodes, of those that beat here, that are as they were: the newest revision of the specs of each.
 
-    For any other one `receive` knows what it means.
+    None: somebody works on that node, try again. For any other one `receive` knows what it means, and waits.
     """
     said = [
         nodes.Beat(

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 
 from gpuaas.control.placement.filters import NODE_FILTERS, SLOT_FILTERS, Why
 from gpuaas.control.placement.scores import Score, neighbours, packing
@@ -10,15 +11,23 @@ from gpuaas.model.placement import NodeView, Plan, Reason, Seat, SlotView, Wante
 
 def plan(nodes: Sequence[NodeView], wanted: Wanted) -> Plan:
     tally = _Tally()
-    usable = [(node, free) for node in nodes if (free := _free_slots(node, wanted, tally)) is not None]
-    taken: set[str] = set()
+    usable = {node.id: node for node in nodes}
+    left = {node.id: free for node in nodes if (free := _free_slots(node, wanted, tally)) is not None}
+    # The best seat of each node. Who takes one changes what its own node has to offer, and no other.
+    offered = [best for id, free in left.items() if (best := _best(usable[id], free, wanted))]
+    heapify(offered)
     seats: list[Seat] = []
     for _ in range(wanted.count):
-        seat = _best(usable, wanted, taken, tally)
-        if seat is None:
+        if not offered:
+            for id, free in left.items():
+                if free:
+                    tally.add(_misfit(usable[id], free, wanted), usable[id])
             return Plan((), tally.reasons(nodes, wanted, found=len(seats)))
+        _, seat = heappop(offered)
         seats.append(seat)
-        taken.update(slot.id for slot in seat.slots)
+        left[seat.node_id] = [slot for slot in left[seat.node_id] if slot not in seat.slots]
+        if more := _best(usable[seat.node_id], left[seat.node_id], wanted):
+            heappush(offered, more)
     return Plan(tuple(seats))
 
 
@@ -40,23 +49,11 @@ def _free_slots(node: NodeView, wanted: Wanted, tally: "_Tally") -> list[SlotVie
     return free
 
 
-def _best(
-    usable: Sequence[tuple[NodeView, list[SlotView]]], wanted: Wanted, taken: set[str], tally: "_Tally"
-) -> Seat | None:
-    best: tuple[Score, Seat] | None = None
-    for node, slots in usable:
-        free = [slot for slot in slots if slot.id not in taken]
-        for realisation in wanted.realisations:
-            chosen = _choose(node, free, wanted, realisation)
-            if chosen:
-                score = packing(node, free, chosen)
-                if best is None or score < best[0]:
-                    best = score, Seat(node.id, tuple(chosen), realisation, node.name)
-                break
-        else:
-            if free:
-                tally.add(_misfit(node, free, wanted), node)
-    return best[1] if best else None
+def _best(node: NodeView, free: list[SlotView], wanted: Wanted) -> tuple[Score, Seat] | None:
+    for realisation in wanted.realisations:
+        if chosen := _choose(node, free, wanted, realisation):
+            return packing(node, free, chosen), Seat(node.id, tuple(chosen), realisation, node.name)
+    return None
 
 
 def _choose(node: NodeView, free: list[SlotView], wanted: Wanted, realisation: str) -> list[SlotView]:

@@ -1,4 +1,8 @@
-"""Runs the sweeps of this replica: each at its own pace, some also when woken. A sweep that fails is tried again."""
+"""Runs the sweeps of this replica: each at its own pace, some also when woken. A sweep that fails is tried again.
+
+A sweep comes to its turn the way a node's frame does: by the event loop, and by a thread that has time for it. When one
+begins late this server is late with all it hears, and must not take its own lag for the silence of its nodes.
+"""
 
 import asyncio
 import logging
@@ -26,6 +30,9 @@ from gpuaas.control.sweeps import (
 log = logging.getLogger(__name__)
 
 
+LATE_SECONDS = 3.0
+
+
 class Sweep(NamedTuple):
     name: str
     run: Callable[[Store], int]
@@ -50,15 +57,16 @@ SWEEPS = (
 
 
 async def run(store: Store, wakes: Wakes) -> None:
-    await asyncio.gather(*(_repeat(sweep, store, wakes) for sweep in SWEEPS))
+    await asyncio.gather(*(repeat(sweep, store, wakes) for sweep in SWEEPS))
 
 
-async def _repeat(sweep: Sweep, store: Store, wakes: Wakes) -> None:
+async def repeat(sweep: Sweep, store: Store, wakes: Wakes) -> None:
+    due = time.monotonic()
     with wakes.on(sweep.wake) as woken:
         while True:
             started = time.monotonic()
             try:
-                done = await asyncio.to_thread(sweep.run, store)
+                done = await asyncio.to_thread(begin, sweep, store, due)
                 store.meters.mark("sweep_age_seconds", sweep=sweep.name)
                 store.meters.observe("sweep_seconds", time.monotonic() - started, sweep=sweep.name)
                 if done:
@@ -66,4 +74,14 @@ async def _repeat(sweep: Sweep, store: Store, wakes: Wakes) -> None:
             except Exception:
                 store.meters.add("sweep_failures_total", sweep=sweep.name)
                 log.exception("the sweep %s failed", sweep.name)
+            due = time.monotonic() + sweep.every_seconds
             await wait(woken, sweep.every_seconds)
+            due = min(due, time.monotonic())
+
+
+def begin(sweep: Sweep, store: Store, due: float) -> int:
+    late = time.monotonic() - due
+    if late > LATE_SECONDS:
+        store.since = store.clock.now()
+        log.warning("this server is behind", extra={"fields": {"sweep": sweep.name, "seconds": round(late, 1)}})
+    return sweep.run(store)

@@ -11,7 +11,8 @@ SILENCE = timedelta(seconds=15)
 
 def sweep(store: Store) -> int:
     changed = 0
-    if store.clock.now() - store.since >= SILENCE:  # nobody could be heard while no server was there
+    # Nobody could be heard while no server was there, or while this one was behind (sweeps/loop.py).
+    if store.clock.now() - store.since >= SILENCE:
         changed = store.transact(mark_silent)
     for node_id in store.transact(out_of_step):
         changed += store.transact(reachability.follow, node_id)
