@@ -112,6 +112,7 @@ def ask(url: str, token: str, path: str, seconds: float, clients: int) -> list[f
     request = "\r\n".join(lines).encode()
     selector = selectors.DefaultSelector()
     times: list[float] = []
+    buffer = memoryview(bytearray(1 << 18))
     for _ in range(clients):
         connection = socket.create_connection((host, int(port)))
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -122,7 +123,7 @@ def ask(url: str, token: str, path: str, seconds: float, clients: int) -> list[f
         for key, _ in selector.select(end - now):
             connection, state = key.fileobj, key.data
             assert isinstance(connection, socket.socket)
-            state[1] += connection.recv(1 << 18)
+            state[1] += buffer[: connection.recv_into(buffer)]
             if not state[1].startswith(b"HTTP/1.1 200"[: len(state[1])]):
                 raise RuntimeError(state[1][:500].decode())
             head, _, body = state[1].partition(b"\r\n\r\n")

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from gpuaas.control.config import NO_RATES
+from gpuaas.control.http.one_write import OneWrite
 from gpuaas.control.main import application
 from gpuaas.control.store.transaction import Store
 
@@ -32,7 +33,13 @@ def serve(database_url: str, **config: Any) -> Iterator[Replica]:
     """One server over the database, on a port of its own, with everything that `gpuaas server` runs."""
     replica = Replica(database_url, **config)
     config = uvicorn.Config(
-        replica.app, host="127.0.0.1", port=0, log_config=None, access_log=False, timeout_graceful_shutdown=1
+        replica.app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        access_log=False,
+        http=OneWrite,
+        timeout_graceful_shutdown=1,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

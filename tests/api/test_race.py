@@ -20,6 +20,7 @@ from gpuaas.control.bootstrap import bootstrap
 from gpuaas.control.store import identity, stores, tokens
 from gpuaas.control.store.transaction import Store, Tx, connect
 from gpuaas.kit.errors import Problem
+from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Caller
 from gpuaas.wire.api import Launch
 
@@ -39,7 +40,8 @@ class Arena:
 
     def __init__(self, url: str) -> None:
         bootstrap(url, email="root@example.org", password="correct horse", org="home", project="base")
-        self.stores = [Store(connect(url)) for _ in range(2)]
+        # A loaded machine may take longer than a request would wait for a connection.
+        self.stores = [Store(connect(url, pool_seconds=60)) for _ in range(2)]
         self.stores[0].transact(stores.ensure)
         self.somebody, self.caller = self.stores[0].transact(self._somebody)
         self.agent = Agent(self.stores[0], "node-1", gpus=1).join(self.stores[0].transact(join_token)).connect()
@@ -104,7 +106,7 @@ def test_the_last_slot_has_one_winner(arena: Arena, part: int) -> None:
     with ThreadPoolExecutor(CLIENTS) as pool:
         for number in range(rounds):
             results = all_at_once(pool, partial(arena.launch, number))
-            said = Counter(result if result == "no_capacity" else "won" for result in results)
+            said = Counter("won" if is_id(result, "al") else result for result in results)
             assert said == {"won": 1, "no_capacity": CLIENTS - 1}, f"round {number}: {said}"
             assert arena.state().live == 1
             arena.clear()

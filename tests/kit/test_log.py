@@ -1,6 +1,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -79,3 +80,32 @@ def test_what_a_terminal_would_act_on_is_never_written(said: str, capsys: pytest
     assert written.isascii()
     assert written.isprintable() or written.count("\n") == 1
     assert json.loads(written)["message"] == said
+
+
+def test_what_is_said_often_is_the_same_line_as_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    log.setup()
+    with log.bound(correlation_id="c1"):
+        logger.info("asked", extra={"fields": {"status": 200, "path": "/\u202e"}})
+        log.often(logger, "asked", {"status": 200, "path": "/\u202e"})
+    usual, often = (dict(line) for line in lines(capsys))
+    assert usual.pop("at")[:10] == often.pop("at")[:10]
+    assert usual == often
+    log.setup("WARNING")
+    log.often(logger, "asked", {"status": 200})
+    assert lines(capsys) == []
+
+
+def test_whoever_listens_besides_hears_what_is_said_often(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        log.often(logger, "asked", {"status": 200})
+    assert [record.getMessage() for record in caplog.records] == ["asked"]
+
+
+def test_a_line_that_nobody_can_hear_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stderr", full)
+        log.setup()
+        log.often(logger, "asked", {"status": 200})
+        monkeypatch.undo()
+        with suppress(OSError):  # what could not be written is still in its buffer
+            full.close()

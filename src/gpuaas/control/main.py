@@ -12,6 +12,7 @@ from litestar import Litestar
 
 from gpuaas.control.config import RATES, Oidc, Rates, ServerConfig
 from gpuaas.control.http.application import build
+from gpuaas.control.http.one_write import OneWrite
 from gpuaas.control.link.pulse import Pulse
 from gpuaas.control.link.socket import node_link
 from gpuaas.control.store import clocks, migrate, stores
@@ -53,6 +54,7 @@ def run_server(config: ServerConfig) -> None:
         port=config.port,
         log_config=None,
         access_log=False,
+        http=OneWrite,
         ws="websockets-sansio",
         ws_max_size=2 * MAX_REPORT_BYTES,
         # A stream whose reader is slow is not read from either, so that no pong gets through; the node link has a

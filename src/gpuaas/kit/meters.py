@@ -81,4 +81,4 @@ class Meters:
         key = tuple(labels[label] for label in self.families[name].labels)
         if key not in known and len(known) >= MOST_SERIES:
             key = tuple(OTHER for _ in key)
-        return known.setdefault(key, Series())
+        return known.get(key) or known.setdefault(key, Series())

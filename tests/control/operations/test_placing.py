@@ -21,6 +21,7 @@ from gpuaas.control.store import capacity, slots
 from gpuaas.control.store.transaction import Store, connect
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.errors import Problem
+from gpuaas.model.placement import NodeView
 from gpuaas.wire.node import Inventory, SlotProposal
 
 
@@ -168,18 +169,21 @@ def test_a_node_that_was_drained_or_kept_just_before_it_was_locked_is_not_used(c
     cluster.agent("a", gpus=2)
     offer = cluster.store.transact(usable_offer, "h100-1")
     wanted = launch.wanted(offer, cluster.project.org_id, 1)
-    counted = cluster.store.transact(capacity.lock_best, wanted, NEAREST_FIRST[-1], [])
-    assert counted is not None
-    assert planned([cluster.store.transact(slots.filled, counted)], wanted).fits
+
+    def locked() -> NodeView:
+        cluster.sql("UPDATE capacity SET open = true")
+        found = cluster.store.transact(slots.lock_best, wanted, NEAREST_FIRST[-1], [])
+        assert found is not None
+        return found
+
+    assert planned([locked()], wanted).fits
     cluster.store.transact(under_hand.drain, cluster.caller, "a", None, "new fans", None)
-    drained = cluster.store.transact(slots.filled, counted)
-    assert {reason.code for reason in planned([drained], wanted).reasons} == {"node_drained"}
+    assert {reason.code for reason in planned([locked()], wanted).reasons} == {"node_drained"}
     cluster.store.transact(under_hand.undrain, cluster.caller, "a", None)
     cluster.launch("one")
     cluster.launch("large", offer="h100-2", wait=True)
     queue.sweep(cluster.store)
-    kept = cluster.store.transact(slots.filled, counted)
-    assert {reason.code for reason in planned([kept], wanted).reasons} == {"node_held"}
+    assert {reason.code for reason in planned([locked()], wanted).reasons} == {"node_held"}
 
 
 def test_who_locks_all_that_is_usable_locks_what_is_kept_for_them(cluster: Cluster) -> None:

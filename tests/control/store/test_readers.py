@@ -1,6 +1,7 @@
 """Looks on an event loop: nobody keeps others waiting, and nobody gets another one's answer."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -108,14 +109,61 @@ def test_a_connection_that_is_lost_is_one_answer_and_the_next_is_new(database_ur
     run(database_url, work, pool_size=1)
 
 
+def test_a_connection_that_ends_while_nobody_waits_is_one_answer_too(database_url: str) -> None:
+    async def work(readers: Readers) -> None:
+        backend = await readers.look(lambda tx: tx.run("SELECT pg_backend_pid()").rows[0][0])
+        with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", [backend])
+        await asyncio.sleep(0)  # the event loop is told, and nobody is there to hear it
+        with pytest.raises(Problem) as lost:
+            await readers.look(number(3))
+        assert (lost.value.status, lost.value.code) == (503, "store_unavailable")
+        assert await readers.look(number(3)) == 3
+
+    run(database_url, work, pool_size=1)
+
+
+def test_no_descriptor_outlives_its_connection(database_url: str, blocker: psycopg.Connection[Any]) -> None:
+    async def work(readers: Readers) -> None:
+        async def given_up() -> None:
+            slow = asyncio.create_task(readers.look(blocked))
+            await waits(blocker)
+            slow.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await slow
+
+        async def lost() -> None:
+            with pytest.raises(Problem):
+                await readers.look(lambda tx: tx.run("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+        await readers.look(number(1))
+        open_ = len(os.listdir("/proc/self/fd"))
+        for ends in (given_up, lost) * 3:
+            await ends()
+            assert await readers.look(number(1)) == 1
+        assert len(os.listdir("/proc/self/fd")) == open_
+
+    run(database_url, work, pool_size=1)
+
+
+def test_an_answer_in_many_pieces_is_whole(database_url: str) -> None:
+    async def work(readers: Readers) -> None:
+        asked = "SELECT repeat(%(letter)s, 1000000)"
+        looks = [readers.look(lambda tx, x=x: tx.run(asked, {"letter": x}).rows[0][0]) for x in "abcd" * 3]  # type: ignore[misc]
+        assert await asyncio.gather(*looks) == [x * 1_000_000 for x in "abcd" * 3]
+
+    run(database_url, work, pool_size=3)
+
+
 def test_errors_of_the_work_are_its_own(database_url: str) -> None:
     def wrong(tx: Tx) -> None:
         raise Problem("nothing_here", 404, "There is nothing.")
 
     async def work(readers: Readers) -> None:
-        with pytest.raises(Problem, match="There is nothing"):
-            await readers.look(wrong)
-        assert await readers.look(number(1)) == 1
+        for _ in range(2):
+            with pytest.raises(Problem, match="There is nothing"):
+                await readers.look(wrong)
+            assert await readers.look(number(1)) == 1
 
     run(database_url, work, pool_size=1)
 
@@ -132,5 +180,6 @@ def test_what_is_bound_outside_is_known_inside_and_sqlalchemy_works_too(database
             return await readers.look(look)
 
         assert await asyncio.gather(saying("one"), saying("two")) == [("one", 5), ("two", 5)]
+        assert await readers.look(look) == ("nothing", 5)
 
     run(database_url, work)

@@ -7,10 +7,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from gpuaas.control.store.exchange import Answer
-from gpuaas.control.store.transaction import Store, Tx, connect
+from gpuaas.control.store.noted import noted, noting
+from gpuaas.control.store.transaction import ATTEMPTS, Carefully, Store, Tx, connect
 from gpuaas.kit.errors import Problem, Stale
 
 ADD = "INSERT INTO numbers VALUES (%(n)s)"
+LOOK: tuple[str, dict[str, str]] = (f"SELECT {noted('number')}", {})
 
 
 @pytest.fixture
@@ -52,6 +54,30 @@ def test_an_error_takes_everything_back_and_is_the_first_one(store: Store) -> No
     with pytest.raises(IntegrityError, match="numbers_pkey"):
         store.transact(work)
     assert store.transact(numbers) == []
+
+
+def test_a_constraint_says_what_it_was_said_to_mean_whenever_its_statement_is_sent(store: Store) -> None:
+    def work(tx: Tx, look: bool) -> None:
+        tx.means("numbers_pkey", Stale("one is there"))
+        tx.means("numbers_pkey", Stale("said later"))
+        tx.means("another", Stale("of something else"))
+        later(tx, 1, 1)
+        if look:
+            numbers(tx)
+
+    for look in (True, False):
+        with pytest.raises(Stale, match="one is there"):
+            store.transact(work, look)
+        assert store.transact(numbers) == []
+
+
+def test_what_a_transaction_notes_is_forgotten_with_it(store: Store) -> None:
+    def work(tx: Tx) -> list[list[tuple[str]]]:
+        return tx.together((f"SELECT {noting('number', 'n::text')} FROM (VALUES (7)) AS v (n)", {}), LOOK)
+
+    assert store.transact(work)[1] == [("7",)]
+    for _ in range(2):  # on whichever connection
+        assert not store.transact(lambda tx: tx.together(LOOK))[0][0][0]
 
 
 def test_an_answer_that_is_not_as_it_must_be_is_not_committed(store: Store) -> None:
@@ -107,3 +133,23 @@ def test_a_deadlock_runs_again(store: Store) -> None:
     store.transact(work)
     assert len(runs) == 2
     assert store.transact(numbers) == [1]
+
+
+def test_what_never_comes_to_an_end_is_said_to_be_busy(store: Store) -> None:
+    """Be it a circle each time, or one until the last time, which then wants to be run with attempts."""
+    runs: list[bool] = []
+
+    def work(tx: Tx, last: bool) -> None:
+        runs.append(tx.careful)
+        later(tx, 1)
+        if last and len(runs) == ATTEMPTS:
+            raise Carefully
+        tx.later("DO $$ BEGIN RAISE EXCEPTION 'circle' USING ERRCODE = '40P01'; END $$")
+
+    for last in (False, True):
+        runs.clear()
+        with pytest.raises(Problem) as found:
+            store.transact(work, last)
+        assert (found.value.code, found.value.status, found.value.extra) == ("busy", 503, {"retry_after": 1})
+        assert runs == [False] * ATTEMPTS
+    assert store.transact(numbers) == []

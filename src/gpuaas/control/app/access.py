@@ -4,8 +4,10 @@ What a caller cannot see does not exist (404). What a caller sees but may not do
 """
 
 from gpuaas.control.store import break_glass, identity
+from gpuaas.control.store.admission import Admission, admission
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid, not_found
+from gpuaas.kit.ids import is_id
 from gpuaas.model.identity import Caller, Org, Project
 from gpuaas.model.permission import BREAK_GLASS, PERMISSIONS, role_allows, scope_allows
 
@@ -49,6 +51,21 @@ def in_project(tx: Tx, caller: Caller, action: str, name: str | None) -> Project
     if not role_allows(role, action):
         raise _forbidden(action)
     return project
+
+
+def admitted(tx: Tx, caller: Caller, action: str, name: str | None, offer: str) -> tuple[Project, Admission]:
+    """The same for whoever launches, and all that this takes. A project that is named by its id is not looked for
+    first: except for operators, who may have broken into it, and for whoever is not in it, who is told why."""
+    _covered(tx, caller, action)
+    if name is None or not is_id(name, "pj") or caller.platform_role:
+        name = in_project(tx, caller, action, name).id
+    found = admission(tx, name, caller.user_id, offer)
+    if found.project is None:
+        found = admission(tx, in_project(tx, caller, action, name).id, caller.user_id, offer)
+    if found.project is None:
+        raise not_found("project", name)  # taken out of it in this moment
+    on_object(tx, action, found.role)
+    return found.project, found
 
 
 def projects(tx: Tx, caller: Caller, action: str) -> dict[str, tuple[Project, str]]:

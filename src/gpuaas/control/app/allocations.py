@@ -15,10 +15,9 @@ from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan as planned
 from gpuaas.control.store import allocations, claims, leases, operations, reservations, slots, surroundings
-from gpuaas.control.store.admission import admission
 from gpuaas.control.store.surroundings import Shown
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
+from gpuaas.kit.errors import Problem, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller, Project, SshKey
 from gpuaas.model.lease import GRACE, deadline
@@ -39,18 +38,16 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
 
     Beside each launch, with `runtime_bundle_slug` or `_id`, the operation that applies it.
     """
-    project = access.in_project(tx, caller, "allocation.launch", request.project)
+    project, admitted = access.admitted(tx, caller, "allocation.launch", request.project, request.offer)
     _refuse_what_is_not_built(request)
-    admitted = admission(tx, project, caller.user_id, request.offer)
     offer = usable(admitted.offer, request.offer)
-    if not admitted.member:
-        raise not_found("project", project.id)  # taken out of it in this moment
     chosen = launch_keys(admitted.keys, request.access.keys)
     lease = request.lease or LeaseRequest()
     length = lease_terms.length(admitted.policy, lease.max_duration_seconds)
     runtime, unfit = runtime_choice.for_launch(
         tx, project.id, request.runtime_bundle_id, request.runtime_bundle_slug, offer
     )
+    tx.means(allocations.ONE_NAME, _name_taken(request.name))
     if request.reservation is not None:
         started, used = _from_reservation(tx, caller, request, project, offer, chosen)
         return _with_runtime(tx, started, runtime), used
@@ -78,10 +75,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         "preemptible": request.preemptible,
     }
     drafts = [{"id": tx.ids.new("al"), "name": name, **same} for name in names]
-    try:
-        started = launching.start(tx, found, drafts, offer, project, chosen)
-    except Taken as error:
-        raise _name_taken(request.name) from error
+    started = launching.start(tx, found, drafts, offer, project, chosen)
     group = [allocation for allocation, _ in started]
     if not found.fits:
         expires = tx.now + timedelta(seconds=request.wait_seconds) if request.wait_seconds else None

@@ -8,7 +8,6 @@ from gpuaas.control.app.allocations import hide_nodes, launch_keys
 from gpuaas.control.app.offers import usable
 from gpuaas.control.operations import booking, quota, reserve
 from gpuaas.control.store import reservations
-from gpuaas.control.store.admission import admission
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.identity import Caller
@@ -22,11 +21,8 @@ def book(
     tx: Tx, caller: Caller, name: str, offer_name: str, project_name: str | None, count: int,
     starts_at: datetime, ends_at: datetime, launch_name: str | None, key_names: list[str] | None,
 ) -> Reservation:  # fmt: skip
-    project = access.in_project(tx, caller, "reservation.write", project_name)
-    admitted = admission(tx, project, caller.user_id, offer_name)
+    project, admitted = access.admitted(tx, caller, "reservation.write", project_name, offer_name)
     offer = usable(admitted.offer, offer_name)
-    if not admitted.member:
-        raise not_found("project", project.id)  # taken out of it in this moment
     starts_at = max(starts_at, tx.now) if starts_at > tx.now - LATE else starts_at
     _possible(tx, starts_at, ends_at)
     lease_terms.length(admitted.policy, int((ends_at - starts_at).total_seconds()))

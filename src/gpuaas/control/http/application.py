@@ -53,6 +53,7 @@ from gpuaas.control.http import (
     webhooks,
 )
 from gpuaas.control.http.body import StrictRequest
+from gpuaas.control.http.endpoint import header
 from gpuaas.control.http.limited import limited
 from gpuaas.control.http.limits import Limiter
 from gpuaas.control.http.oidc import routes as oidc_routes
@@ -68,7 +69,7 @@ from gpuaas.control.store.transaction import Store
 from gpuaas.control.store.wakes import Wakes
 from gpuaas.kit import traces
 from gpuaas.kit.errors import Problem
-from gpuaas.kit.log import bound
+from gpuaas.kit.log import bound, often
 from gpuaas.model.permission import PERMISSIONS
 from gpuaas.wire import api
 
@@ -113,7 +114,7 @@ def correlated(app: ASGIApp) -> ASGIApp:
     """Every request has a correlation id: the caller's, or a new one; it is on the response and on every log line."""
 
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
-        given = dict(scope["headers"]).get(b"x-correlation-id", b"").decode("latin-1")
+        given = header(scope, b"x-correlation-id")
         store: Store = scope["litestar_app"].state.store
         correlation_id = given if CORRELATION.match(given) else store.ids.new("cr")
         scope["state"]["correlation_id"] = correlation_id
@@ -123,12 +124,13 @@ def correlated(app: ASGIApp) -> ASGIApp:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 took = time.monotonic() - started
-                log.info("request", extra={"fields": _line(scope, message["status"], took)})
+                often(log, "request", _line(scope, message["status"], took))
                 labels = {"class": _class(scope), "status": f"{message['status'] // 100}xx"}
                 store.meters.observe("api_request_seconds", took, **labels)
                 _trace(scope, message["status"], took, correlation_id)
                 headers = [*message.get("headers", []), (b"x-correlation-id", correlation_id.encode())]
-                message["headers"] = headers + [h for h in SECURITY_HEADERS if h[0] not in dict(headers)]
+                named = {name for name, _ in headers}
+                message["headers"] = headers + [pair for pair in SECURITY_HEADERS if pair[0] not in named]
             await send(message)
 
         with bound(correlation_id=correlation_id):

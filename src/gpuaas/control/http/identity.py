@@ -26,7 +26,7 @@ from gpuaas.wire import api
 
 @post("/login", opt={"action": "login"}, status_code=200, sync_to_thread=True, summary="Log in with a password")
 def login(request: Req, data: api.Login) -> Response[api.IssuedToken]:
-    address, pace = address_of(request), pace_of(request)
+    address, pace = address_of(request.scope), pace_of(request)
     limiter_of(request).admit_login(address)
     pace.attempt(data.email, address)
     found = store_of(request).transact(sessions.password_of, data.email, correlation_id=correlation_of(request))
@@ -70,7 +70,7 @@ def list_tokens(request: Req) -> Response[api.TokenPage]:
 
 @post("/tokens", opt={"action": "token.write"}, sync_to_thread=True, summary="Make a token; its secret is shown once")
 def create_token(request: Req, data: api.NewToken) -> Response[api.IssuedToken]:
-    source = address_of(request)
+    source = address_of(request.scope)
 
     def work(tx: Tx, caller: Caller) -> Result:
         token, secret = sessions.create_token(tx, caller, data.name, data.scopes, data.lifetime_seconds, source)

@@ -92,12 +92,12 @@ def accept(request: Req, data: api.AcceptInvitation) -> Response[api.InvitationV
     summary="Make an account with an invitation, and log in",
 )
 def signup(request: Req, data: api.Signup) -> Response[api.IssuedToken]:
-    limiter_of(request).admit_login(address_of(request))
+    limiter_of(request).admit_login(address_of(request.scope))
     store_of(request).transact(app.check_signup, data.secret, correlation_id=correlation_of(request))
     hashed = hash_password(data.password)
 
     def work(tx: Tx) -> Result:
-        token, secret = app.signup(tx, data.secret, data.name, hashed, address_of(request))
+        token, secret = app.signup(tx, data.secret, data.name, hashed, address_of(request.scope))
         return Result(api.IssuedToken(views.token(token), secret), 201)
 
     return public(request, work)

@@ -19,13 +19,12 @@ IMAGES = "/api/v1/runtime-images/"
 def limited(app: ASGIApp) -> ASGIApp:
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         limiter: Limiter = scope["litestar_app"].state.limiter
-        connection: ASGIConnection[Any, Any, Any, Any] = ASGIConnection(scope)
         try:
             if scope["path"] not in FREE:
                 node = scope["path"] in NODES or scope["path"].startswith(IMAGES)
-                limiter.admit(address_of(connection), bearer(connection), node=node)
+                limiter.admit(address_of(scope), bearer(scope), node=node)
         except Problem as problem:
-            await _refuse(connection, send, problem)
+            await _refuse(ASGIConnection(scope), send, problem)
         else:
             await app(scope, receive, send)
 

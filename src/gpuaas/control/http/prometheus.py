@@ -87,7 +87,7 @@ def scrape(request: Req) -> Response[str]:
 def _is_scraper(request: Req) -> bool:
     """The token of the server's configuration opens this one page, and needs no database."""
     wanted: str = request.app.state.metrics_token
-    return bool(wanted) and hmac.compare_digest(bearer(request).encode(), wanted.encode())
+    return bool(wanted) and hmac.compare_digest(bearer(request.scope).encode(), wanted.encode())
 
 
 def own(store: Store, store_up: bool) -> str:

@@ -54,7 +54,7 @@ def list_tokens(request: Req, project: Name, account: Name) -> Response[api.Toke
 
 @post(ONE + "/tokens", **WRITE, summary="Make a token for a service account; its secret is shown once")
 def create_token(request: Req, project: Name, account: Name, data: api.NewServiceToken) -> Response[api.IssuedToken]:
-    source = address_of(request)
+    source = address_of(request.scope)
 
     def work(tx: Tx, caller: Caller) -> Result:
         wanted = (data.name, data.scopes, data.lifetime_seconds, source)

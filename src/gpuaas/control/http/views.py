@@ -1,6 +1,7 @@
 """From model to wire: what goes out, and nothing else."""
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from gpuaas.control.app import lease_terms
@@ -215,7 +216,7 @@ def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:
         endpoint,
         item.host_key,
         _failure(item.failure_code, item.failure_message),
-        [action for action in item.allowed_actions if lease is not None or action != "extend"],
+        list(item.allowed_actions if lease is not None else _unleased(item.allowed_actions)),
         item.created_at,
         item.active_at,
         item.released_at,
@@ -223,6 +224,11 @@ def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:
         item.preemptible,
         around.preempted_at if item.state not in ("releasing", "released") else None,
     )
+
+
+@cache
+def _unleased(actions: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(action for action in actions if action != "extend")
 
 
 def _lease(lease: Lease, end: Deadline | None) -> api.LeaseView:

@@ -48,7 +48,7 @@ def start(
         return [_queued(tx, draft) for draft in drafts]
     started = []
     for draft, seat in zip(drafts, found.plan.seats, strict=True):
-        allocation = allocations.insert_allocation(tx, **draft, placed=_place(seat))
+        allocation = allocations.insert_allocation(tx, **draft, placed=_place(tx, found, seat))
         operation = operations.first(tx, allocation, LAUNCH, _placed_phases(tx, seat, None))
         claims.take(tx, allocation.id, [slot.id for slot in seat.slots])
         _write_spec(tx, allocation, offer, seat, keys, project)
@@ -77,8 +77,7 @@ def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
     project = identity.project(tx, group[0].project_id)
     assert project is not None
     for allocation, seat in zip(group, found.plan.seats, strict=True):
-        place_ = {**_place(seat), "seat": allocations.free_seat(tx, seat.node_id)}
-        placed = allocations.move(tx, allocation, "placed", **place_)
+        placed = allocations.move(tx, allocation, "placed", **_place(tx, found, seat))
         operation = operations.open_(tx, placed.id, LAUNCH.facet)
         assert operation is not None
         operations.set_phases(tx, operation, _placed_phases(tx, seat, operation), generation=GENERATION)
@@ -93,8 +92,9 @@ def _queued(tx: Tx, draft: dict[str, Any]) -> tuple[Allocation, Operation]:
     return allocation, operations.first(tx, allocation, LAUNCH, fresh_phases(LAUNCH, tx.now.timestamp()))
 
 
-def _place(seat: Seat) -> dict[str, Any]:
-    return {"node_id": seat.node_id, "realisation": seat.realisation, "generation": GENERATION}
+def _place(tx: Tx, found: Found, seat: Seat) -> dict[str, Any]:
+    number = allocations.free_seat(tx, seat.node_id) if found.seat is None else found.seat
+    return {"node_id": seat.node_id, "seat": number, "realisation": seat.realisation, "generation": GENERATION}
 
 
 def _placed_phases(tx: Tx, seat: Seat, operation: Operation | None) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def _write_spec(
     body = bodies.build(allocation, offer, seat.slots, keys, project)
     if waited:  # somebody may have chosen runtimes meanwhile; what was just made has none yet
         body = bodies.with_runtimes(tx, allocation.id, body)
-    specs.write(tx, seat.node_id, allocation.id, allocation.incarnation, GENERATION, body)
+    specs.first(tx, seat.node_id, allocation.id, allocation.incarnation, GENERATION, body)
 
 
 def _count(tx: Tx, found: Found) -> None:

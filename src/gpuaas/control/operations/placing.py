@@ -26,6 +26,11 @@ class Found:
     nodes: tuple[NodeView, ...] = ()
 
     @property
+    def seat(self) -> int | None:
+        """For the one machine on one node, where it was looked for."""
+        return self.nodes[0].seat if len(self.nodes) == 1 else None
+
+    @property
     def fits(self) -> bool:
         return self.plan.fits
 
@@ -46,9 +51,9 @@ def find(tx: Tx, wanted: Wanted) -> Found:
 def _unlocked(tx: Tx, wanted: Wanted, near: Near, tried: list[str]) -> Found | None:
     while len(tried) < MISFITS:
         take_back = tx.attempt() if tx.careful else lambda: None
-        node = capacity.lock_best(tx, wanted, near, tried)
+        node = slots.lock_best(tx, wanted, near, tried)
         if node is not None:
-            found = _planned(tx, slots.filled(tx, node), wanted)
+            found = _planned(tx, node, wanted)
             if found.fits:
                 return found
             tried.append(node.id)

@@ -25,7 +25,7 @@ def step(tx: Tx, id: str) -> int:
     assert offer is not None
     launches = seen.launch_name is not None and tx.now >= seen.starts_at
     # What a launch locks is locked before the reservation, as in a launch by hand.
-    admitted = admission(tx, project, seen.owner_id, seen.offer_id) if launches else None
+    admitted = admission(tx, project.id, seen.owner_id, seen.offer_id) if launches else None
     reservation = reservations.by_id(tx, id, lock=True)
     if reservation is None or reservation.state != "booked":
         return 0
@@ -36,7 +36,7 @@ def step(tx: Tx, id: str) -> int:
         ready_at = _ready(tx, reservation)
         if admitted is not None:
             chosen = [key for key in admitted.keys if key.id in reservation.key_ids]
-            trouble = _launch(tx, reservation, project, offer, chosen if admitted.member else None)
+            trouble = _launch(tx, reservation, project, offer, chosen if admitted.project else None)
             if trouble is None:
                 return 1
         if tx.now - ready_at >= UNUSED:

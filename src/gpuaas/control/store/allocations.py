@@ -1,7 +1,10 @@
 """Allocations. `move` is the only writer of their state."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
+from itertools import count
 from typing import Any
 
 from sqlalchemy import Select, select
@@ -9,50 +12,62 @@ from sqlalchemy import Select, select
 from gpuaas.control.store import tables as t
 from gpuaas.control.store import usage
 from gpuaas.control.store.exchange import Answer
-from gpuaas.control.store.rows import columns, many, names, unique
+from gpuaas.control.store.rows import columns, many, names
 from gpuaas.control.store.rows import made as built
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.errors import Stale
+from gpuaas.kit.errors import Stale, Taken
 from gpuaas.kit.ids import is_id
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 from gpuaas.model.usage import MACHINE_TIME
 
 Asked = tuple[str, dict[str, Any]]  # a statement and its values
-UNPLACED: dict[str, Any] = {"node_id": None, "realisation": None}
+UNPLACED: dict[str, Any] = {"node_id": None, "seat": None, "realisation": None}
 
-# The lowest seat of the node that no unreaped allocation and no stranger has is 0, or the one after a taken one. Under
-# the node's lock.
-_FREE_SEAT = """(
-    SELECT min(seat) FROM (
-        SELECT 0 AS seat UNION ALL SELECT seat + 1 FROM allocations WHERE node_id = %(node_id)s AND reaped_at IS NULL
-        UNION ALL SELECT seat + 1 FROM strangers WHERE node_id = %(node_id)s
-    ) AS near WHERE NOT EXISTS (
-        SELECT FROM allocations taken WHERE taken.node_id = %(node_id)s AND taken.seat = near.seat AND reaped_at IS NULL
-    ) AND NOT EXISTS (
-        SELECT FROM strangers WHERE strangers.node_id = %(node_id)s AND strangers.seat = near.seat
-    ) AND %(node_id)s IS NOT NULL
+# What every new one is, beside what its request and its place say.
+_FRESH: dict[str, Any] = {
+    "previous_state": None,
+    "incarnation": 1,
+    "observed": 0,
+    "report_epoch": 0,
+    "report_seq": 0,
+    "restarts": 0,
+    "host_key": "",
+    "failure_code": None,
+    "failure_message": None,
+    "active_at": None,
+    "reaped_at": None,
+    "released_at": None,
+}
+ONE_NAME = "uq_allocations_name_live"
+# Of the node, by allocations that are not reaped and by strangers. Under the node's lock.
+TAKEN_SEATS = """ARRAY(
+    SELECT seat FROM allocations WHERE node_id = {node_id} AND reaped_at IS NULL
+    UNION ALL SELECT seat FROM strangers WHERE node_id = {node_id}
 )"""
-_INSERT = f"""
+_TAKEN_SEATS = f"SELECT {TAKEN_SEATS.format(node_id='%(node_id)s')}"
+_INSERT = """
     INSERT INTO allocations (id, org_id, project_id, name, offer_id, owner_id, group_id, key_ids, state, version,
         node_id, seat, realisation, incarnation, generation, created_at, preemptible)
     VALUES (%(id)s, %(org_id)s, %(project_id)s, %(name)s, %(offer_id)s, %(owner_id)s, %(group_id)s, %(key_ids)s,
-        %(state)s, %(version)s, %(node_id)s, {_FREE_SEAT}, %(realisation)s, 1, %(generation)s, %(created_at)s,
+        %(state)s, %(version)s, %(node_id)s, %(seat)s, %(realisation)s, 1, %(generation)s, %(created_at)s,
         %(preemptible)s)
-    RETURNING {names(Allocation)}
 """
 
 
 def insert_allocation(tx: Tx, *, placed: dict[str, Any] | None = None, **values: Any) -> Allocation:
-    """`placed` in the moment in which it was asked for: written once, as that. Its timeline has both steps."""
+    """`placed` in the moment in which it was asked for: written once, as that. Its timeline has both steps.
+
+    It is sent later. Who wants to say something else than Taken, when the name is, does so before (`Tx.means`).
+    """
     row: dict[str, Any] = {"state": ALLOCATION.initial, "version": 1, "generation": 0, "preemptible": False}
     row |= {**UNPLACED, **values}
     if placed:
         row |= {"state": ALLOCATION.next(ALLOCATION.initial, "placed"), "version": 2, **placed}
-    with unique():
-        inserted = tx.run(_INSERT, row | {"created_at": tx.now}).fetchone()
-    assert inserted is not None
-    made = built(Allocation, inserted)
+    row["created_at"] = tx.now
+    tx.means(ONE_NAME, Taken(f"there is a machine called {row['name']!r}"))
+    tx.later(_INSERT, row)
+    made = Allocation(**{**_FRESH, **{name: value for name, value in row.items() if name != "key_ids"}})
     _tell(tx, replace(made, state=ALLOCATION.initial, version=1), None)
     if placed:
         _tell(tx, made, ALLOCATION.initial)
@@ -78,9 +93,12 @@ def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> li
     return [built(Allocation, row) for row in tx.run(statement + (" FOR NO KEY UPDATE" if lock else ""), values)]
 
 
+_BY_ID = f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND id = %(name)s"
+_BY_NAME = f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND name = %(name)s AND state <> 'released'"
+
+
 def finding(name: str, project_ids: list[str]) -> Asked:
-    named = "id = %(name)s" if is_id(name, "al") else "name = %(name)s AND state <> 'released'"
-    return f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND {named}", {"name": name, "projects": project_ids}
+    return _BY_ID if is_id(name, "al") else _BY_NAME, {"name": name, "projects": project_ids}
 
 
 def having(ids: list[str]) -> Asked:
@@ -95,10 +113,14 @@ def page(
 
 def paging(project_ids: list[str], live: bool, after: tuple[datetime, str] | None, limit: int) -> Asked:
     at, id = after or (None, None)
-    older = "AND (created_at, id) < (%(at)s, %(id)s)" if after else ""
-    statement = f"""{_SELECT} WHERE project_id = ANY(%(projects)s) {"AND state <> 'released'" if live else ""} {older}
+    return _paging(live, after is not None), {"projects": project_ids, "at": at, "id": id, "limit": limit}
+
+
+@cache
+def _paging(live: bool, later_page: bool) -> str:
+    older = "AND (created_at, id) < (%(at)s, %(id)s)" if later_page else ""
+    return f"""{_SELECT} WHERE project_id = ANY(%(projects)s) {"AND state <> 'released'" if live else ""} {older}
         ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
-    return statement, {"projects": project_ids, "at": at, "id": id, "limit": limit}
 
 
 def name_taken(tx: Tx, project_id: str, names: list[str]) -> str | None:
@@ -139,9 +161,12 @@ def owned(tx: Tx, owner_id: str, project_id: str | None = None) -> list[Allocati
 
 def free_seat(tx: Tx, node_id: str) -> int:
     """Call it under the node's row lock. There are more seats than slots, and what has a seat has a slot."""
-    row = tx.run(f"SELECT {_FREE_SEAT}", {"node_id": node_id}).fetchone()
-    assert row is not None
-    return int(row[0])
+    ((taken,),) = tx.run(_TAKEN_SEATS, {"node_id": node_id})
+    return lowest_free(taken)
+
+
+def lowest_free(taken: Collection[int]) -> int:
+    return next(seat for seat in count() if seat not in taken)
 
 
 def move(tx: Tx, allocation: Allocation, event: str, at: datetime | None = None, **changes: Any) -> Allocation:

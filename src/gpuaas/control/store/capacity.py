@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
+from gpuaas.control.store.noted import noted, noting
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.placement import NodeView, SlotView, Wanted, most_linked, most_together
 
@@ -29,13 +30,16 @@ _FITS = """
 """
 
 
+LOCKED = noted("locked")  # the node, for what is asked together with its lock
+
+
 def _best(lock: str) -> str:
     mine = _FITS.format(pool="%(org_id)s", more="", lock=lock)
     shared = _FITS.format(pool="''", more="AND NOT EXISTS (SELECT FROM mine)", lock=lock)
     return f"WITH mine AS MATERIALIZED ({mine}), shared AS MATERIALIZED ({shared}) TABLE mine UNION ALL TABLE shared"
 
 
-_LOCK_BEST = _best("FOR NO KEY UPDATE OF n SKIP LOCKED")
+_LOCK_BEST = f"SELECT *, {noting('locked', 'id')} FROM ({_best('FOR NO KEY UPDATE OF n SKIP LOCKED')}) AS best"
 _BEST = _best("")
 _LOCK = "SELECT id FROM nodes WHERE id = ANY(%(ids)s::text[]) ORDER BY id FOR NO KEY UPDATE"
 _LOCK_USABLE = """
@@ -124,10 +128,9 @@ def close_all(tx: Tx) -> None:
     tx.run(_CLOSE_ALL)
 
 
-def lock_best(tx: Tx, wanted: Wanted, near: Near, tried: Sequence[str]) -> NodeView | None:
-    """The best node that nobody works on right now, locked, without its slots."""
-    row = tx.run(_LOCK_BEST, _values(wanted, near, tried)).fetchone()
-    return None if row is None else NodeView(row[0], row[1], row[2], row[3], bool(row[4]), row[5] or "", ())
+def locking_best(wanted: Wanted, near: Near, tried: Sequence[str]) -> tuple[str, dict[str, object]]:
+    """The best node that nobody works on right now. What is asked with it sees it as LOCKED, as it is then."""
+    return _LOCK_BEST, _values(wanted, near, tried)
 
 
 def best(tx: Tx, wanted: Wanted, near: Near, tried: Sequence[str]) -> str | None:

@@ -7,7 +7,6 @@ from sqlalchemy import select, update
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store import tables as t
-from gpuaas.control.store.exchange import Answer
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 
@@ -15,9 +14,7 @@ _TAKE = """
     INSERT INTO claims (id, slot_id, allocation_id, state, created_at)
     SELECT id, slot_id, %(allocation_id)s, 'held', %(now)s
     FROM unnest(%(ids)s::text[], %(slot_ids)s::text[]) AS wanted (id, slot_id)
-    ON CONFLICT DO NOTHING
 """
-
 
 _HOLDERS = "SELECT slot_id, allocation_id FROM claims WHERE allocation_id = ANY(%(ids)s::text[]) AND state = 'held'"
 
@@ -25,12 +22,8 @@ _HOLDERS = "SELECT slot_id, allocation_id FROM claims WHERE allocation_id = ANY(
 def take(tx: Tx, allocation_id: str, slot_ids: Sequence[str]) -> None:
     """All of them: the caller has locked the node and seen that they are free."""
     values = {"ids": [tx.ids.new("cl") for _ in slot_ids], "slot_ids": list(slot_ids)}
-
-    def check(made: Answer) -> None:
-        if made.rowcount != len(slot_ids):
-            raise Stale(f"a slot of {slot_ids} was taken without its node's lock")
-
-    tx.later(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now}, check)
+    tx.means("uq_claims_slot_live", Stale(f"a slot of {slot_ids} was taken without its node's lock"))
+    tx.later(_TAKE, {**values, "allocation_id": allocation_id, "now": tx.now})
 
 
 def slot_ids(tx: Tx, allocation_id: str) -> list[str]:

@@ -63,6 +63,10 @@ class Exchange:
         self._names: dict[Key, bytes] = {}  # empty for what was sent once: the second time, it is prepared
         self._numbers = count(1)
 
+    @property
+    def closed(self) -> bool:
+        return self._driver.closed
+
     def __call__(self, *asked: Asked, hint: Asked | None = None) -> list[Answer]:
         """In this order. The first that fails is raised, and none after it has run. A hint may fail."""
         pgconn = self._driver.pgconn

@@ -7,6 +7,7 @@ from sqlalchemy import delete, literal, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
+from gpuaas.control.store.noted import noted, noting
 from gpuaas.control.store.rows import columns, made, many, names, one
 from gpuaas.control.store.transaction import PLATFORM_ORG, Tx
 from gpuaas.kit.ids import is_id
@@ -172,23 +173,27 @@ def member_role(tx: Tx, project_id: str, user_id: str) -> str | None:
 
 # Whoever takes them out or disables them waits for us.
 # One row for each way in that there is.
-BELONGS = f"""
+# Whoever is admitted, is until we commit. Notes the project and its org for what is asked about them with it.
+ADMITTED = f"""
     WITH member AS MATERIALIZED (
         SELECT m.role FROM memberships m JOIN users u ON u.id = m.user_id
         WHERE m.project_id = %(project_id)s AND m.user_id = %(user_id)s AND u.disabled_at IS NULL FOR SHARE
     ), admin AS MATERIALIZED (
-        SELECT o.role FROM org_members o JOIN users u ON u.id = o.user_id
-        WHERE o.org_id = %(org_id)s AND o.user_id = %(user_id)s AND o.role = '{TENANT_ADMIN}'
-            AND u.disabled_at IS NULL FOR SHARE
-    ) TABLE member UNION ALL TABLE admin
+        SELECT o.role FROM projects p JOIN org_members o ON o.org_id = p.org_id JOIN users u ON u.id = o.user_id
+        WHERE p.id = %(project_id)s AND o.user_id = %(user_id)s AND o.role = '{TENANT_ADMIN}'
+            AND u.disabled_at IS NULL FOR SHARE OF o, u
+    )
+    SELECT {names(Project)}, CASE WHEN EXISTS (TABLE admin) THEN 'admin' ELSE (TABLE member) END,
+        {noting("project", "id")}, {noting("org", "org_id")}
+    FROM projects WHERE id = %(project_id)s AND (EXISTS (TABLE member) OR EXISTS (TABLE admin))
 """
+PROJECT, ORG = noted("project"), noted("org")
 
 
 def belongs(tx: Tx, project: Project, user_id: str) -> bool:
     """By membership, or as tenant_admin of the org. Who takes them out or disables them waits, and then sees what was
     done."""
-    ids = {"project_id": project.id, "org_id": project.org_id, "user_id": user_id}
-    return bool(tx.run(BELONGS, ids).fetchall())
+    return bool(tx.run(ADMITTED, {"project_id": project.id, "user_id": user_id}).fetchall())
 
 
 def insert_user(

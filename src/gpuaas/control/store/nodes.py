@@ -147,19 +147,26 @@ def set_org(tx: Tx, node_id: str, org_id: str | None) -> None:
 
 
 # Only nodes of which nothing has to change: whoever is new, lost, fenced, or knows another store is looked at alone.
-# Nodes that somebody works on are passed over, so that nobody waits for one node with the locks of others.
-_BEATS = """
+# Nodes that somebody works on are passed over, so that nobody waits for one node with the locks of others; they are
+# named without a revision.
+_SAME = """
+    FROM nodes n JOIN said s ON s.id = n.id
+    WHERE n.state = 'ready' AND n.epoch = s.epoch AND n.revision >= s.revision AND n.synced_store_id = s.store_id
+        AND s.store_id = (SELECT id FROM store)
+"""
+_BEATS = f"""
     WITH said AS (
         SELECT * FROM unnest(%(ids)s::text[], %(epochs)s::bigint[], %(revisions)s::bigint[], %(store_ids)s::text[],
             %(skews)s::float8[]) AS frames (id, epoch, revision, store_id, skew)
+    ), same AS (
+        SELECT n.id, s.skew {_SAME}
     ), heard AS (
-        SELECT n.id, s.skew FROM nodes n JOIN said s ON s.id = n.id
-        WHERE n.state = 'ready' AND n.epoch = s.epoch AND n.revision >= s.revision AND n.synced_store_id = s.store_id
-            AND s.store_id = (SELECT id FROM store)
-        ORDER BY n.id FOR NO KEY UPDATE OF n SKIP LOCKED
+        SELECT n.id, s.skew {_SAME} ORDER BY n.id FOR NO KEY UPDATE OF n SKIP LOCKED
+    ), seen AS (
+        UPDATE nodes SET last_seen_at = %(now)s, clock_skew_seconds = coalesce(heard.skew, clock_skew_seconds)
+        FROM heard WHERE nodes.id = heard.id RETURNING nodes.id, nodes.revision
     )
-    UPDATE nodes SET last_seen_at = %(now)s, clock_skew_seconds = coalesce(heard.skew, clock_skew_seconds)
-    FROM heard WHERE nodes.id = heard.id RETURNING nodes.id, nodes.revision
+    SELECT same.id, seen.revision FROM same LEFT JOIN seen ON seen.id = same.id
 """
 
 
@@ -174,8 +181,8 @@ class Beat:
     skew: float | None  # by how much its clock is ahead of ours, with the time that the frame took
 
 
-def beats(tx: Tx, said: Sequence[Beat]) -> dict[str, int]:
-    """Sees these nodes, where that is all; the newest revision of each that was seen."""
+def beats(tx: Tx, said: Sequence[Beat]) -> dict[str, int | None]:
+    """Sees these nodes, where that is all; the newest revision of each that was seen. None: somebody works on it."""
     values = {
         "ids": [each.node_id for each in said],
         "epochs": [each.epoch for each in said],

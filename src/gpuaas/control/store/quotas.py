@@ -6,9 +6,10 @@ from gpuaas.model.quota import ALLOCATIONS, GPU_HOURS, GPUS, VOLUMES, Quota, Spa
 from gpuaas.model.reservation import TAIL, Stay, gone_by
 
 LOCKED = f"""
-    SELECT {names(Quota)} FROM quotas WHERE owner_id = ANY(%(owners)s::text[]) ORDER BY owner_id, kind
+    SELECT {names(Quota)} FROM quotas WHERE owner_id IN ({{owners}}) ORDER BY owner_id, kind
     FOR NO KEY UPDATE
 """
+_LOCKED = LOCKED.format(owners="%(org_id)s, %(project_id)s")
 _FIND = f"SELECT {names(Quota)} FROM quotas WHERE owner_id = ANY(%(owners)s::text[])"
 _SET = """
     INSERT INTO quotas (owner_id, kind, most, org_id, changed_at)
@@ -55,7 +56,7 @@ def held(tx: Tx, scope: str, owner_id: str) -> list[Span]:
 
 def locked(tx: Tx, org_id: str, project_id: str) -> list[Quota]:
     """Whoever wants more of the same waits until we have, or have not, taken it."""
-    return [made(Quota, row) for row in tx.run(LOCKED, {"owners": [org_id, project_id]})]
+    return [made(Quota, row) for row in tx.run(_LOCKED, {"org_id": org_id, "project_id": project_id})]
 
 
 def of(tx: Tx, *owner_ids: str) -> list[Quota]:

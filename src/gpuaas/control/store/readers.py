@@ -6,12 +6,15 @@ what computes for long belongs into one all the same, since nobody else is serve
 
 import asyncio
 import contextvars
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 from sqlalchemy import Connection, event
 
 from gpuaas.control.store.transaction import Store, Tx, connect, counted_in, unavailable
@@ -32,6 +35,7 @@ class Readers:
             self.engine, "do_connect", lambda dialect, record, args, named: _Connection.connect(*args, **named)
         )
         self._free: list[Connection] = []  # to take one out of SQLAlchemy's pool costs half as much as a look
+        self._idle: list[_Alongside] = []
         store.counted_besides.append(self._count)
 
     def open(self) -> None:
@@ -42,7 +46,8 @@ class Readers:
         """As `Store.look`."""
         await self._enter()
         try:
-            return await _alongside(lambda: self._store.look(work, correlation_id=correlation_id, over=self._lent))
+            look = partial(self._store.look, work, correlation_id=correlation_id, over=self._lent)
+            return await _alongside(look, self._idle)
         finally:
             self._room.release()
 
@@ -75,36 +80,76 @@ class Readers:
             await self._room.acquire()
             return
         try:
-            await asyncio.wait_for(self._room.acquire(), self._seconds)
+            async with asyncio.timeout(self._seconds):
+                await self._room.acquire()
         except TimeoutError as error:
             self._store.meters.add("store_unavailable_total", why="pool")
             raise unavailable(error) from error
 
 
+@dataclass(frozen=True)
+class _Done:
+    found: Any = None
+    failed: BaseException | None = None
+
+
 class _Alongside(greenlet):  # type: ignore[misc]
+    """Does one work after the other: a new one for each would get its stack from the system, and give it back."""
+
+    work: Callable[[], Any] | None = None
+
+    def run(self) -> None:
+        while self.work:
+            assert self.parent is not None
+            self.parent.switch(_done(self.work))
+
     def until(self, what: Awaitable[Any]) -> Any:
         """Called inside: others go on until it is there."""
         assert self.parent is not None
         return self.parent.switch(what)
 
 
-async def _alongside(work: Callable[[], T]) -> T:
-    inside = _Alongside(work)
-    inside.gr_context = contextvars.copy_context()
+def _done(work: Callable[[], Any]) -> _Done:
+    try:
+        return _Done(work())
+    except GreenletExit:  # nobody needs it any more
+        raise
+    except BaseException as error:
+        return _Done(failed=error)
+
+
+async def _alongside(work: Callable[[], T], idle: list[_Alongside]) -> T:
+    inside = idle.pop() if idle else _Alongside()
+    inside.work, inside.gr_context = work, contextvars.copy_context()
     got: Any = inside.switch()
-    while not inside.dead:
+    while not isinstance(got, _Done):
         try:
             came = await got
         except BaseException as error:
             got = inside.throw(error)
         else:
             got = inside.switch(came)
-    found: T = got
-    return found
+    inside.work = inside.gr_context = None
+    idle.append(inside)
+    try:
+        if got.failed is not None:
+            raise got.failed
+        found: T = got.found
+        return found
+    finally:
+        del got  # or it would hold on to itself, by its error's traceback
 
 
 class _Connection(psycopg.Connection[Any]):
-    """Waits for the database without keeping others from the event loop."""
+    """Waits for the database without keeping others from the event loop.
+
+    The loop watches for answers as long as the connection is open: to begin and to end that takes ten system calls,
+    which for every answer is more than asking. It watches a descriptor of its own, since libpq closes its one whenever
+    it likes, and the next connection of the process may get the same number.
+    """
+
+    _watched: tuple[asyncio.AbstractEventLoop, int] | None = None  # by whom, under which number
+    _came: "asyncio.Future[int] | None" = None  # told when there is something to read
 
     @classmethod
     def connect(cls, *args: Any, **kwargs: Any) -> Any:
@@ -123,26 +168,54 @@ class _Connection(psycopg.Connection[Any]):
                 wanted = gen.send(self._until_ready(inside, wanted))
         except StopIteration as stop:
             return stop.value
+        except BaseException:
+            self._unwatch()
+            raise
+
+    def close(self) -> None:
+        self._unwatch()
+        super().close()
 
     def _until_ready(self, inside: _Alongside, wanted: int) -> int:
-        loop, socket = asyncio.get_running_loop(), self.pgconn.socket
+        loop = asyncio.get_running_loop()
         came: asyncio.Future[int] = loop.create_future()
-        if wanted & _READABLE:
-            loop.add_reader(socket, _tell, came, _READABLE)
+        self._came, descriptor = came, self._watch(loop)
         if wanted & _WRITABLE:
-            loop.add_writer(socket, _tell, came, _WRITABLE)
+            loop.add_writer(descriptor, _tell, came, _WRITABLE)
         given_up = True
         try:
             found: int = inside.until(came)
             given_up = False
         finally:
-            if wanted & _READABLE:
-                loop.remove_reader(socket)
+            self._came = None
             if wanted & _WRITABLE:
-                loop.remove_writer(socket)
+                loop.remove_writer(descriptor)
             if given_up:  # the answer must not meet the next question
                 self.pgconn.finish()
         return found
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> int:
+        if self._watched and self._watched[0] is loop:
+            return self._watched[1]
+        self._unwatch()
+        descriptor = os.dup(self.pgconn.socket)
+        self._watched = loop, descriptor
+        loop.add_reader(descriptor, self._readable)
+        return descriptor
+
+    def _readable(self) -> None:
+        """What nobody waits for is a last word: to be read by whoever asks next, and not to be told again and again."""
+        if self._came:
+            _tell(self._came, _READABLE)
+        else:
+            self._unwatch()
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            (loop, descriptor), self._watched = self._watched, None
+            if not loop.is_closed():
+                loop.remove_reader(descriptor)
+            os.close(descriptor)
 
 
 def _tell(came: "asyncio.Future[int]", what: int) -> None:

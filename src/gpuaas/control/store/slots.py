@@ -8,14 +8,14 @@ from typing import Any
 from sqlalchemy import delete, exists, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from gpuaas.control.store import bookings, capacity
+from gpuaas.control.store import allocations, bookings, capacity
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.rows import columns, many
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 from gpuaas.model.lifecycle import SLOT
 from gpuaas.model.node import Slot
-from gpuaas.model.placement import NodeView, SlotView
+from gpuaas.model.placement import NodeView, SlotView, Wanted
 
 
 def insert_slot(tx: Tx, node_id: str, state: str, **values: Any) -> str | None:
@@ -147,31 +147,49 @@ def snapshot(tx: Tx, node_ids: Sequence[str] | None = None) -> list[NodeView]:
 
 _VIEWS = """
     SELECT s.id, s.node_id, s.gpu_model, cardinality(s.gpus), s.gpus, s.cpus, s.memory_mib, s.numa, s.state,
-        c.alone IS NOT NULL, EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id), s.link_group, s.card,
-        coalesce(c.alone, false), EXISTS (SELECT FROM bookings b WHERE b.slot_id = s.id) {more}
+        c.alone IS NOT NULL, {drained}, s.link_group, s.card, coalesce(c.alone, false), {booked} {more}
     FROM slots s LEFT JOIN LATERAL ({claim}) c ON true
     WHERE s.state <> 'retired' {which} ORDER BY s.id
 """
 _ALL_VIEWS, _SOME_VIEWS = (
-    _VIEWS.format(which=w, more="", claim=capacity.CLAIM) for w in ("", "AND s.node_id = ANY(%(ids)s::text[])")
+    _VIEWS.format(
+        drained="EXISTS (SELECT FROM drains d WHERE d.slot_id = s.id)",
+        booked="EXISTS (SELECT FROM bookings b WHERE b.slot_id = s.id)",
+        claim=capacity.CLAIM,
+        more="",
+        which=which,
+    )
+    for which in ("", "AND s.node_id = ANY(%(ids)s::text[])")
 )
+# Of one node everything beside its slots is looked for once.
 _LOCKED_VIEWS = _VIEWS.format(
-    which="AND s.node_id = %(id)s",
+    drained=f"s.id = ANY(ARRAY(SELECT target_id FROM drains WHERE node_id = {capacity.LOCKED}))",
+    booked=f"s.id = ANY(ARRAY(SELECT slot_id FROM bookings WHERE node_id = {capacity.LOCKED}))",
     claim=capacity.CLAIM_BY_INDEX,
-    more=""", EXISTS (SELECT FROM drains d WHERE d.target_id = s.node_id),
-        (SELECT h.group_id FROM holds h WHERE h.node_id = s.node_id)""",
+    more=f""", EXISTS (SELECT FROM drains WHERE target_id = {capacity.LOCKED}),
+        (SELECT group_id FROM holds WHERE node_id = {capacity.LOCKED}),
+        {allocations.TAKEN_SEATS.format(node_id=capacity.LOCKED)}""",
+    which=f"AND s.node_id = {capacity.LOCKED}",
 )
 
 
-def filled(tx: Tx, node: NodeView) -> NodeView:
-    """A node that was just locked, with its slots. Whoever had the lock in the moment between the look at the counts
-    and the lock may have drained it, or keeps it for somebody."""
-    found, booked = [], []
-    for id, node_id, model, count, gpus, *rest, is_booked, drained, held in tx.run(_LOCKED_VIEWS, {"id": node.id}):
-        found.append(SlotView(id, node_id, model, count, tuple(gpus), *rest))
-        booked += [id] if is_booked else []
-        node = replace(node, drained=drained, held=held)
-    return replace(node, slots=tuple(_kept(tx, found, booked)))
+def lock_best(tx: Tx, wanted: Wanted, near: capacity.Near, tried: Sequence[str]) -> NodeView | None:
+    """The best node that nobody works on right now, locked, with its slots as they are then: whoever had the lock in
+    the moment between the look at the counts and the lock may have drained it, or keeps it for somebody."""
+    nodes, views = tx.together(capacity.locking_best(wanted, near, tried), (_LOCKED_VIEWS, {}))
+    if not nodes:
+        return None
+    id, name, org_id, state, ready, reason, _ = nodes[0]
+    node = NodeView(id, name, org_id, state, bool(ready), reason or "", ())
+    if not views:
+        return node
+    *_, drained, held, taken = views[0]
+    slots = _kept(tx, [_view(*row[:-4]) for row in views], [row[0] for row in views if row[-4]])
+    return replace(node, slots=tuple(slots), drained=drained, held=held, seat=allocations.lowest_free(taken))
+
+
+def _view(id: str, node_id: str, model: str, count: int, gpus: list[str], *rest: Any) -> SlotView:
+    return SlotView(id, node_id, model, count, tuple(gpus), *rest)
 
 
 def _kept(tx: Tx, views: list[SlotView], booked: list[str]) -> list[SlotView]:
@@ -187,9 +205,10 @@ def on_nodes(tx: Tx, node_ids: list[str] | None) -> dict[str, list[SlotView]]:
     rows = tx.run(_ALL_VIEWS) if node_ids is None else tx.run(_SOME_VIEWS, {"ids": node_ids})
     found: dict[str, list[SlotView]] = defaultdict(list)
     booked = []
-    for id, node_id, model, count, gpus, *rest, is_booked in rows:
-        found[node_id].append(SlotView(id, node_id, model, count, tuple(gpus), *rest))
-        booked += [id] if is_booked else []
+    for *row, is_booked in rows:
+        slot = _view(*row)
+        found[slot.node_id].append(slot)
+        booked += [slot.id] if is_booked else []
     if not booked:
         return found
     every = {slot.id: slot for slot in _kept(tx, [slot for views in found.values() for slot in views], booked)}

@@ -7,17 +7,19 @@ from sqlalchemy import update
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.exchange import Answer
-from gpuaas.control.store.rows import jsonb
 from gpuaas.control.store.transaction import Tx
 from gpuaas.wire.node import AllocationBody, Spec
 
 Body = dict[str, Any]
 
 
-_WRITE = """
+# Without the node there is no revision, and so no spec.
+_FIRST = """
     WITH next AS (UPDATE nodes SET revision = revision + 1 WHERE id = %(node_id)s RETURNING revision)
     INSERT INTO specs AS s (node_id, id, incarnation, generation, revision, body)
-    SELECT %(node_id)s, %(id)s, %(incarnation)s, %(generation)s, revision, %(body)s FROM next
+    VALUES (%(node_id)s, %(id)s, %(incarnation)s, %(generation)s, (SELECT revision FROM next), %(body)s::jsonb)
+"""
+_WRITE = f"""{_FIRST}
     ON CONFLICT (node_id, id) DO UPDATE SET incarnation = excluded.incarnation, generation = excluded.generation,
         revision = excluded.revision, body = excluded.body
     WHERE (s.incarnation, s.generation) < (excluded.incarnation, excluded.generation)
@@ -30,14 +32,24 @@ _GOOD = """
 
 def write(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body: Body | None) -> None:
     """A new generation of one object; `body` None is a tombstone. Never goes back."""
-    values = {"node_id": node_id, "id": id, "incarnation": incarnation, "generation": generation}
 
     def check(written: Answer) -> None:
         if written.rowcount != 1:
             raise AssertionError(f"spec {id} already has generation {generation} or a newer one")
 
-    tx.later(_WRITE, {**values, "body": None if body is None else jsonb(body)}, check)
+    tx.later(_WRITE, _values(node_id, id, incarnation, generation, body), check)
     tx.wake(f"node:{node_id}")
+
+
+def first(tx: Tx, node_id: str, id: str, incarnation: int, generation: int, body: Body) -> None:
+    """The same for an object that the node has never heard of: the table itself refuses a second one."""
+    tx.later(_FIRST, _values(node_id, id, incarnation, generation, body))
+    tx.wake(f"node:{node_id}")
+
+
+def _values(node_id: str, id: str, incarnation: int, generation: int, body: Body | None) -> dict[str, Any]:
+    said = None if body is None else msgspec.json.encode(body).decode()
+    return {"node_id": node_id, "id": id, "incarnation": incarnation, "generation": generation, "body": said}
 
 
 def good(tx: Tx, node_id: str, id: str, generation: int) -> None:

@@ -1,9 +1,9 @@
 """Machines as people are shown them: with the offer's name, where it is reached, its lease. One statement."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from gpuaas.control.store.allocations import Asked, finding, having, paging
 from gpuaas.control.store.rows import made, names
@@ -12,8 +12,7 @@ from gpuaas.model.allocation import Allocation
 from gpuaas.model.lease import Lease, LeasePolicy
 
 
-@dataclass(frozen=True)
-class Surroundings:
+class Surroundings(NamedTuple):
     offer: str
     address: str | None  # of the node, for users
     lease: Lease | None
@@ -45,7 +44,7 @@ def find_along(name: str) -> Along:
 
 def _along(question: tuple[Any, ...], asked: Asked) -> Along:
     statement, values = asked
-    return Along(question, _SHOWN.format(items=statement), values, _COLUMNS)
+    return Along(question, _shown(statement), values, _COLUMNS)
 
 
 def _known(tx: Tx, along: Along, project_ids: list[str]) -> list[Shown]:
@@ -64,7 +63,7 @@ def _newest(shown: Shown) -> tuple[datetime, str]:
 def of(tx: Tx, items: Sequence[Allocation]) -> list[Shown]:
     """Of those that are known already, in their order."""
     statement, values = having([item.id for item in items])
-    rows = tx.run(_SHOWN.format(items=statement), values).fetchall()
+    rows = tx.run(_shown(statement), values).fetchall()
     around = {item.id: found for item, found in map(_made, rows)}
     return [(item, around[item.id]) for item in items]
 
@@ -85,6 +84,13 @@ _SHOWN = f"""
     LEFT JOIN lease_policies ON lease_policies.project_id = item.project_id
     ORDER BY item.created_at DESC, item.id DESC
 """
+
+
+@cache
+def _shown(items: str) -> str:
+    return _SHOWN.format(items=items)
+
+
 _AROUND = len(names(Allocation).split(", "))
 _LEASE = _AROUND + 3
 _POLICY = _LEASE + len(names(Lease).split(", "))

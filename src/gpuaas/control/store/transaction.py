@@ -104,6 +104,7 @@ class Tx:
     _audit: list[dict[str, Any]] = field(default_factory=list)
     _last: dict[str, "Callable[[Tx], None]"] = field(default_factory=dict)
     _later: list[Later] = field(default_factory=list)
+    _refusals: dict[str, Exception] = field(default_factory=dict)  # by the name of the constraint
 
     @property
     def conn(self) -> Connection:
@@ -213,6 +214,10 @@ class Tx:
         """
         self._later.append(Later(statement, values, check))
 
+    def means(self, constraint: str, refusal: Exception) -> None:
+        """What is raised when this constraint refuses anything from now on. What was said first holds."""
+        self._refusals.setdefault(constraint, refusal)
+
     def _send(self, *asked: Later) -> list[Answer]:
         waiting, self._later = self._later, []
         every = [*waiting, *asked]
@@ -235,14 +240,18 @@ class Tx:
             self._exchange([*waiting, Later("COMMIT", None)], hint=told)
 
     def _exchange(self, asked: Sequence[Later], hint: Asked | None = None) -> list[Answer]:
-        driver: Any = self.connection.connection.driver_connection
         known = self.connection.info
-        exchange = known.get("exchange") or known.setdefault("exchange", Exchange(driver))
+        exchange = known.get("exchange")
+        if exchange is None:
+            driver: Any = self.connection.connection.driver_connection
+            exchange = known["exchange"] = Exchange(driver)
         try:
             answers: list[Answer] = exchange(*((each.statement, each.values) for each in asked), hint=hint)
         except psycopg.Error as error:
-            if driver.closed:
+            if exchange.closed:
                 self.connection.invalidate(error)
+            if refusal := self._refusals.get(error.diag.constraint_name or ""):
+                raise refusal from error
             said = "; ".join(each.statement for each in asked)
             raise DBAPIError.instance(said, {}, error, psycopg.Error) from error
         return answers
@@ -257,8 +266,8 @@ class Tx:
             work(self)
         for project_id in sorted({event["project_id"] for event in self._events}):
             self._write_events(project_id, [event for event in self._events if event["project_id"] == project_id])
-        for org_id in sorted({entry["org_id"] for entry in self._audit}):
-            self._write_audit(org_id, [entry for entry in self._audit if entry["org_id"] == org_id])
+        for entry in sorted(self._audit, key=lambda entry: entry["org_id"]):
+            self._write_audit(entry)
 
     def tell_meters(self, meters: Meters) -> None:
         for name, value, labels in self._measured:
@@ -275,22 +284,16 @@ class Tx:
             log.info(entry.get("action") or entry["type"], extra={"fields": fields})
 
     def _write_events(self, project_id: str, rows: list[dict[str, Any]]) -> None:
-        said = [{**row, "at": row["at"].isoformat()} for row in rows]
-        self.later(_EVENTS, {"project_id": project_id, "many": len(rows), "rows": msgspec.json.encode(said).decode()})
+        said = [{name: row[name] for name in ("type", "object_kind", "object_id", "actor", "data")} for row in rows]
+        same = {name: rows[0][name] for name in ("org_id", "project_id", "at", "correlation_id")}
+        self.later(_EVENTS, {**same, "many": len(rows), "rows": msgspec.json.encode(said).decode()})
         self.wake(f"project:{project_id}")
-        self.wake(f"org:{rows[0]['org_id']}")
+        self.wake(f"org:{same['org_id']}")
 
-    def _write_audit(self, org_id: str, rows: list[dict[str, Any]]) -> None:
-        head = self.run("SELECT audit_seq, audit_hash FROM orgs WHERE id = %(id)s FOR NO KEY UPDATE", {"id": org_id})
-        ((seq, digest),) = head.fetchall()
-        for row in rows:
-            seq += 1
-            row["seq"] = seq
-            digest = audit_hash(digest, row)
-            row["hash"] = digest
-        said = [{**row, "at": row["at"].isoformat(), "hash": row["hash"].hex()} for row in rows]
-        values = {"org_id": org_id, "seq": seq, "hash": digest, "rows": msgspec.json.encode(said).decode()}
-        self.later(_AUDIT, values)
+    def _write_audit(self, row: dict[str, Any]) -> None:
+        before, after = _hashed(row)
+        said = msgspec.json.encode(row["data"]).decode()
+        self.later(_AUDIT, {**row, "data": said, "before": before, "after": after})
 
 
 # The counter is the lock: numbers are given out in the order of commits.
@@ -300,24 +303,24 @@ _EVENTS = """
     )
     INSERT INTO events
         (project_id, seq, org_id, type, object_kind, object_id, actor, data, at, correlation_id)
-    SELECT project_id, event_seq - %(many)s + number, org_id, type, object_kind, object_id, actor, data, at,
-        correlation_id
+    SELECT %(project_id)s, event_seq - %(many)s + number, %(org_id)s, type, object_kind, object_id, actor, data, %(at)s,
+        %(correlation_id)s
     FROM counter, ROWS FROM (jsonb_to_recordset(%(rows)s::jsonb) AS (
-        project_id text, org_id text, type text, object_kind text, object_id text, actor text, data jsonb,
-        at timestamptz, correlation_id text
-    )) WITH ORDINALITY AS said (
-        project_id, org_id, type, object_kind, object_id, actor, data, at, correlation_id, number
-    )
+        type text, object_kind text, object_id text, actor text, data jsonb
+    )) WITH ORDINALITY AS said (type, object_kind, object_id, actor, data, number)
 """
+# So is the end of the chain: the database itself adds the link, so that nobody holds it while they think. Without the
+# org there is no number, and so no entry.
 _AUDIT = """
-    WITH head AS (UPDATE orgs SET audit_seq = %(seq)s, audit_hash = %(hash)s WHERE id = %(org_id)s)
+    WITH head AS (
+        UPDATE orgs SET audit_seq = audit_seq + 1, audit_hash = sha256(
+            audit_hash || %(before)s::bytea || convert_to((audit_seq + 1)::text, 'UTF8') || %(after)s::bytea
+        ) WHERE id = %(org_id)s RETURNING audit_seq, audit_hash
+    )
     INSERT INTO audit
         (org_id, seq, project_id, actor, action, object_kind, object_id, data, at, correlation_id, hash)
-    SELECT org_id, seq, project_id, actor, action, object_kind, object_id, data, at, correlation_id, decode(hash, 'hex')
-    FROM jsonb_to_recordset(%(rows)s::jsonb) AS said (
-        org_id text, seq bigint, project_id text, actor text, action text, object_kind text, object_id text, data jsonb,
-        at timestamptz, correlation_id text, hash text
-    )
+    VALUES (%(org_id)s, (SELECT audit_seq FROM head), %(project_id)s, %(actor)s, %(action)s, %(object_kind)s,
+        %(object_id)s, %(data)s::jsonb, %(at)s, %(correlation_id)s, (SELECT audit_hash FROM head))
 """
 
 
@@ -329,8 +332,16 @@ AUDITED = (
 
 def audit_hash(previous: bytes, row: dict[str, Any]) -> bytes:
     """The link of the chain: every field of the entry, and the hash of the one before."""
-    content = {name: row.get(name) for name in AUDITED} | {"at": row["at"].timestamp()}
-    return hashlib.sha256(bytes(previous) + msgspec.json.encode(content, order="sorted")).digest()
+    before, after = _hashed(row)
+    return hashlib.sha256(bytes(previous) + before + str(row["seq"]).encode() + after).digest()
+
+
+def _hashed(row: dict[str, Any]) -> tuple[bytes, bytes]:
+    """What is hashed of an entry, before and after its number."""
+    content = {name: row.get(name) for name in AUDITED} | {"at": row["at"].timestamp(), "seq": 0}
+    # Of the names in their order, one comes after it: no text of anybody's choosing can look like the mark.
+    before, _, after = msgspec.json.encode(content, order="sorted").rpartition(b'"seq":0,')
+    return before + b'"seq":', b"," + after
 
 
 class Store:
@@ -361,7 +372,7 @@ class Store:
         careful = False
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                with self.engine.connect() as conn, conn.begin():
+                with self.engine.connect() as conn:  # whose transaction is ours to commit; closing it takes it back
                     tx = Tx(conn, self.clock.now(), self.ids, actor, correlation_id, careful=careful)
                     tx.preemption_grace, tx.seal = self.preemption_grace, self.seal
                     result = work(tx, *args, **kwargs)
@@ -370,16 +381,16 @@ class Store:
                 tx.tell_meters(self.meters)
                 tx.tell_log()
                 return result
-            except Carefully:
+            except Carefully as error:
                 careful = True
+                if attempt == ATTEMPTS:
+                    raise busy(error) from error
             except OperationalError as error:
                 if getattr(error.orig, "sqlstate", None) not in RETRIED:
                     self.meters.add("store_unavailable_total", why="database")
                     raise unavailable(error) from error
                 if attempt == ATTEMPTS:
-                    raise Problem(
-                        "busy", 503, "The store was too busy with the same objects.", "Try again.", detail=str(error)
-                    ) from error
+                    raise busy(error) from error
                 self.meters.add("transactions_retried_total")
                 log.info("transaction runs again", extra={"fields": {"attempt": attempt}})
             except PoolTimeout as error:
@@ -433,6 +444,17 @@ class Store:
 def counted_in(engine: Engine) -> dict[str, int]:
     pool: Any = engine.pool
     return {"in_use": pool.checkedout(), "idle": pool.checkedin(), "most": pool.size()}
+
+
+def busy(error: OperationalError | Carefully) -> Problem:
+    return Problem(
+        "busy",
+        503,
+        "The store was too busy with the same objects.",
+        "Try again in a moment, with the same Idempotency-Key.",
+        detail=str(error),
+        extra={"retry_after": 1},
+    )
 
 
 def unavailable(error: OperationalError | PoolTimeout | TimeoutError) -> Problem:

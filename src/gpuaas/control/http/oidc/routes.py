@@ -43,7 +43,7 @@ def offer(request: Req) -> api.OidcOffer:
 @get("/oidc/login", opt={"action": "oidc.login"}, sync_to_thread=True, include_in_schema=False)
 def begin(request: Req, challenge: Challenge, client_state: ClientState, redirect: Loopback = None) -> Response[Any]:
     provider = _provider(request)
-    limiter_of(request).admit_login(address_of(request))
+    limiter_of(request).admit_login(address_of(request.scope))
     state, cookie = _transact(request, lambda tx: app.begin(tx, redirect, client_state, challenge))
     secure = "; Secure" if provider.config.public_url.startswith("https:") else ""
     age = int(app.BROWSER.total_seconds())
@@ -81,7 +81,7 @@ def come_back(
     summary="Bring the code of a login",
 )
 def redeem(request: Req, data: api.OidcCode) -> Response[api.IssuedToken]:
-    address = address_of(request)
+    address = address_of(request.scope)
     limiter_of(request).admit_login(address)
 
     def work(tx: Tx) -> Result:

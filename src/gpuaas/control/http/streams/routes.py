@@ -59,7 +59,7 @@ async def user_end(socket: Socket, allocation: Name) -> None:
 async def node_end(socket: Socket, node: Name, allocation: Name) -> None:
     """The ticket is the proof; node and allocation only have to be those that it was made for."""
     shared: Streams = socket.app.state.streams
-    meeting = shared.tickets.redeem(bearer(socket), node, allocation)
+    meeting = shared.tickets.redeem(bearer(socket.scope), node, allocation)
     if meeting is None:
         await _refuse(socket, Problem("stream_refused", 403, "The ticket is unknown, used or expired."))
         return

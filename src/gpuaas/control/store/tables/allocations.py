@@ -15,7 +15,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from gpuaas.control.store.tables.base import at, id_, metadata, one_of, ref
+from gpuaas.control.store.tables.base import at, id_, metadata, one_of, to
 from gpuaas.model import lifecycle
 
 HELD = "node_id IS NOT NULL AND reaped_at IS NULL"
@@ -24,16 +24,16 @@ allocations = Table(
     "allocations",
     metadata,
     id_(),
-    Column("org_id", Text, nullable=False),  # the project's
-    ref("project_id", "projects"),
+    to("org_id"),
+    to("project_id"),
     Column("name", Text, nullable=False),
-    ref("offer_id", "offers"),
-    ref("owner_id", "users"),
+    to("offer_id"),
+    to("owner_id"),
     Column("group_id", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("previous_state", Text),
     Column("version", BigInteger, nullable=False, server_default=text("1")),
-    ref("node_id", "nodes", nullable=True),
+    to("node_id", nullable=True),
     Column("realisation", Text),
     Column("seat", Integer),
     Column("incarnation", BigInteger, nullable=False),
@@ -79,8 +79,8 @@ claims = Table(
     "claims",
     metadata,
     id_(),
-    ref("slot_id", "slots"),
-    ref("allocation_id", "allocations"),
+    to("slot_id"),
+    to("allocation_id"),
     Column("state", Text, nullable=False),
     Column("evidence", JSONB),
     at("created_at"),

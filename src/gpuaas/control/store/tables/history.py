@@ -3,7 +3,7 @@
 from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, LargeBinary, Table, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 
-from gpuaas.control.store.tables.base import app_columns, at, id_, metadata, one_of, ref
+from gpuaas.control.store.tables.base import app_columns, at, id_, metadata, one_of, ref, to
 from gpuaas.model import lifecycle
 
 operations = Table(
@@ -12,9 +12,9 @@ operations = Table(
     id_(),
     Column("kind", Text, nullable=False),
     Column("facet", Text, nullable=False),
-    Column("org_id", Text, nullable=False),  # the allocation's
-    Column("project_id", Text, nullable=False),
-    ref("allocation_id", "allocations"),
+    to("org_id"),
+    to("project_id"),
+    to("allocation_id"),
     Column("state", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("phases", JSONB, nullable=False),
@@ -23,7 +23,7 @@ operations = Table(
     Column("created_by", Text, nullable=False),
     at("created_at"),
     at("finished_at", nullable=True),
-    *app_columns(),
+    *app_columns("operations"),
     one_of("state", lifecycle.OPERATION.states),
     CheckConstraint("(state = 'running') = (finished_at IS NULL)", name="finished_at_when_ended"),
     Index("uq_operations_open", "allocation_id", "facet", unique=True, postgresql_where=text("state = 'running'")),
@@ -44,7 +44,7 @@ events = Table(
     Column("actor", Text, nullable=False),
     Column("data", JSONB, nullable=False),
     at("at"),
-    *app_columns(),
+    *app_columns("events"),
     Index("ix_events_object", "object_id"),
 )
 
@@ -60,7 +60,7 @@ audit = Table(
     Column("object_id", Text, nullable=False),
     Column("data", JSONB, nullable=False),
     at("at"),
-    *app_columns(),
+    *app_columns("audit"),
     Column("hash", LargeBinary, nullable=False),
 )
 

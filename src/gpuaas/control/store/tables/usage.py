@@ -38,7 +38,7 @@ usage = Table(
     Column("gpus", ARRAY(Text), nullable=False, server_default=text("'{}'::text[]")),
     at("started_at"),
     at("ended_at", nullable=True),
-    *app_columns(),
+    *app_columns("usage"),
     CheckConstraint("ended_at IS NULL OR ended_at >= started_at", name="forward"),
     Index("uq_usage_open", "resource_id", "component", unique=True, postgresql_where=text("ended_at IS NULL")),
     Index("ix_usage_project_started", "project_id", "started_at"),
