@@ -55,7 +55,7 @@ def somebody(cluster: Cluster, name: str, *, platform_role: str | None = None) -
 
 
 def named(found: list[surroundings.Shown]) -> list[str]:
-    return [item.name for item, _ in found]
+    return [shown.item.name for shown in found]
 
 
 @pytest.fixture
@@ -69,8 +69,10 @@ def test_one_statement_and_the_same_answer(cluster: Cluster, editor: str) -> Non
     ids = [cluster.launch(name, wait=True) for name in ("a", "b", "c")]
     apart, together = Counted(cluster, editor, None), Counted(cluster, editor, PAGE)
     page = (verbs.list_shown, None, True, None, 10)
+    apart(*page)
+    assert apart.statements == 3, "who asks, what is there, and what it is"
     assert together(*page) == apart(*page)
-    assert (apart.statements, together.statements) == (2, 1)
+    assert (apart.statements, together.statements) == (2, 1), "what it is was known"
     assert named(together(*page)) == ["c", "b", "a"], "newest first"
     for name in ("b", ids[1]):
         found = Counted(cluster, editor, surroundings.find_along(name))
@@ -83,7 +85,7 @@ def test_another_question_is_asked_again(cluster: Cluster, editor: str) -> None:
         cluster.launch(name, wait=True)
     look = Counted(cluster, editor, surroundings.page_along(True, None, 1))
     assert named(look(verbs.list_shown, None, True, None, 10)) == ["b", "a"]
-    assert look(verbs.shown, "a")[0].name == "a"
+    assert look(verbs.shown, "a").item.name == "a"
     assert look.statements == 2
 
 
@@ -101,3 +103,45 @@ def test_an_operator_who_has_broken_the_glass_sees_more_than_came_along(cluster:
     assert look(verbs.list_shown, None, True, None, 10) == []
     cluster.store.transact(break_glass.open_, ops, "home", "INC-42: floods the network", 3600, actor=ops.user_id)
     assert named(look(verbs.list_shown, None, True, None, 10)) == ["a"]
+
+
+CHANGES = (
+    "UPDATE allocations SET host_key = 'another' WHERE id = %(id)s",
+    "INSERT INTO leases (allocation_id, max_seconds) VALUES (%(id)s, 600)",
+    "UPDATE leases SET ends_at = now() WHERE allocation_id = %(id)s",
+    "INSERT INTO lease_policies (project_id, idle_gpu_percent) SELECT project_id, 5 FROM allocations WHERE id = %(id)s",
+    "UPDATE lease_policies SET idle_seconds = 60",
+    "UPDATE offers SET slug = 'renamed' WHERE id = (SELECT offer_id FROM allocations WHERE id = %(id)s)",
+    "INSERT INTO preemptions (allocation_id, wanted_by, warned_at, due_at) VALUES (%(id)s, 'gr-1', now(), now())",
+    "UPDATE nodes SET inventory = jsonb_set(inventory, '{address}', '\"192.0.2.99\"')",
+)
+
+
+def test_what_has_changed_is_asked_again_and_nothing_else(cluster: Cluster, editor: str) -> None:
+    cluster.agent()
+    machine = cluster.launch("a")
+    page = (verbs.list_shown, None, True, None, 10)
+    look = Counted(cluster, editor, PAGE)
+    for change in ("SELECT %(id)s::text", *CHANGES):
+        before = look(*page)
+        cluster.store.transact(lambda tx, change=change: tx.run(change, {"id": machine}))
+        after = look(*page)
+        there = cluster.store.transact(surroundings.page, [cluster.project.id], True, None, 10)
+        assert after == there
+        assert (after != before, look.statements) == ((True, 2) if change in CHANGES else (False, 1)), change
+
+
+def test_no_more_is_remembered_than_is_good_for_the_servers_memory(cluster: Cluster, editor: str) -> None:
+    names = [f"machine-{n}" for n in range(3)]
+    for name in names:
+        cluster.launch(name, wait=True)
+    look = Counted(cluster, editor, PAGE)
+
+    def crowded(tx: Tx) -> dict[Any, Any]:
+        kept: dict[Any, Any] = tx.connection.info.setdefault("shown", {})
+        kept.update({("al-gone", n): None for n in range(surroundings.KEPT - 2)})
+        return kept
+
+    kept = cluster.store.look(crowded)
+    assert named(look(verbs.list_shown, None, True, None, 10)) == names[::-1]
+    assert len(kept) == len(names)

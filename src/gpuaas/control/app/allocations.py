@@ -205,7 +205,7 @@ def show(tx: Tx, caller: Caller, name: str) -> Allocation:
 def shown(tx: Tx, caller: Caller, name: str) -> Shown:
     visible = access.projects(tx, caller, "allocation.read")
     found = surroundings.find(tx, name, list(visible))
-    _only(tx, "allocation.read", name, visible, [item for item, _ in found])
+    _only(tx, "allocation.read", name, visible, [each.item for each in found])
     return found[0]
 
 

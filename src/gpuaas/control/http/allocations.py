@@ -74,16 +74,16 @@ async def list_allocations(
     def work(tx: Tx, caller: Caller) -> api.AllocationPage:
         found = allocations.list_shown(tx, caller, project, not include_released, after, limit + 1)
         items, more = pages.cut(found, limit)
-        cursor = pages.encode(items[-1][0].created_at, items[-1][0].id) if more else None
-        return api.AllocationPage([views.allocation(*item) for item in items], cursor)
+        cursor = pages.encode(items[-1].item.created_at, items[-1].item.id) if more else None
+        return api.AllocationPage([views.shown(each) for each in items], cursor)
 
     return await read_here(request, work, surroundings.page_along(not include_released, after, limit + 1))
 
 
 @get("/allocations/{allocation:str}", opt={"action": "allocation.read"}, summary="One machine")
 async def show(request: Req, allocation: Name) -> Response[api.AllocationView]:
-    def work(tx: Tx, caller: Caller) -> api.AllocationView:
-        return views.allocation(*allocations.shown(tx, caller, allocation))
+    def work(tx: Tx, caller: Caller) -> Any:
+        return views.shown(allocations.shown(tx, caller, allocation))
 
     return await read_here(request, work, surroundings.find_along(allocation))
 
@@ -118,7 +118,7 @@ def release(request: Req, allocation: Name, data: api.Confirm) -> Response[api.C
 
 def shown_allocations(tx: Tx, items: list[Allocation]) -> list[api.AllocationView]:
     """With the names and addresses that a person needs."""
-    return [views.allocation(*shown) for shown in surroundings.of(tx, items)]
+    return [views.allocation(shown.item, shown.around) for shown in surroundings.of(tx, items)]
 
 
 def changed(tx: Tx, allocation: Allocation, operation: Operation) -> Result:

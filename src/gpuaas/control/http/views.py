@@ -4,10 +4,12 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from gpuaas.control.app import lease_terms
 from gpuaas.control.store.drains import Drain
 from gpuaas.control.store.events import AuditEntry, Event
-from gpuaas.control.store.surroundings import Surroundings
+from gpuaas.control.store.surroundings import Shown, Surroundings
 from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
@@ -224,6 +226,13 @@ def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:
         item.preemptible,
         around.preempted_at if item.state not in ("releasing", "released") else None,
     )
+
+
+def shown(machine: Shown) -> Any:
+    """The same as it is sent: written once, for as long as nothing about it changes."""
+    if machine.written is None:
+        machine.written = msgspec.Raw(msgspec.json.encode(allocation(machine.item, machine.around)))
+    return machine.written
 
 
 @cache

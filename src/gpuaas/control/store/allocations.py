@@ -21,7 +21,7 @@ from gpuaas.model.allocation import Allocation
 from gpuaas.model.lifecycle import ALLOCATION, COSTING, PREVIOUS
 from gpuaas.model.usage import MACHINE_TIME
 
-Asked = tuple[str, dict[str, Any]]  # a statement and its values
+Which = tuple[str, dict[str, Any]]  # the end of a statement, from its WHERE on, and its values
 UNPLACED: dict[str, Any] = {"node_id": None, "seat": None, "realisation": None}
 
 # What every new one is, beside what its request and its place say.
@@ -89,29 +89,31 @@ def by_id(tx: Tx, id: str, *, lock: bool = False) -> Allocation | None:
 
 def find(tx: Tx, name: str, project_ids: list[str], *, lock: bool = False) -> list[Allocation]:
     """By id, or by name among the live ones, within the projects that the caller can see."""
-    statement, values = finding(name, project_ids)
-    return [built(Allocation, row) for row in tx.run(statement + (" FOR NO KEY UPDATE" if lock else ""), values)]
+    which, values = finding(name, project_ids)
+    locking = " FOR NO KEY UPDATE" if lock else ""
+    return [built(Allocation, row) for row in tx.run(f"{_SELECT} {which}{locking}", values)]
 
 
-_BY_ID = f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND id = %(name)s"
-_BY_NAME = f"{_SELECT} WHERE project_id = ANY(%(projects)s) AND name = %(name)s AND state <> 'released'"
+_BY_ID = "WHERE project_id = ANY(%(projects)s) AND id = %(name)s"
+_BY_NAME = "WHERE project_id = ANY(%(projects)s) AND name = %(name)s AND state <> 'released'"
 
 
-def finding(name: str, project_ids: list[str]) -> Asked:
+def finding(name: str, project_ids: list[str]) -> Which:
     return _BY_ID if is_id(name, "al") else _BY_NAME, {"name": name, "projects": project_ids}
 
 
-def having(ids: list[str]) -> Asked:
-    return f"{_SELECT} WHERE id = ANY(%(ids)s)", {"ids": ids}
+def having(ids: list[str]) -> Which:
+    return "WHERE id = ANY(%(ids)s)", {"ids": ids}
 
 
 def page(
     tx: Tx, project_ids: list[str], *, live: bool, after: tuple[datetime, str] | None, limit: int
 ) -> list[Allocation]:
-    return [built(Allocation, row) for row in tx.run(*paging(project_ids, live, after, limit))]
+    which, values = paging(project_ids, live, after, limit)
+    return [built(Allocation, row) for row in tx.run(f"{_SELECT} {which}", values)]
 
 
-def paging(project_ids: list[str], live: bool, after: tuple[datetime, str] | None, limit: int) -> Asked:
+def paging(project_ids: list[str], live: bool, after: tuple[datetime, str] | None, limit: int) -> Which:
     at, id = after or (None, None)
     return _paging(live, after is not None), {"projects": project_ids, "at": at, "id": id, "limit": limit}
 
@@ -119,7 +121,7 @@ def paging(project_ids: list[str], live: bool, after: tuple[datetime, str] | Non
 @cache
 def _paging(live: bool, later_page: bool) -> str:
     older = "AND (created_at, id) < (%(at)s, %(id)s)" if later_page else ""
-    return f"""{_SELECT} WHERE project_id = ANY(%(projects)s) {"AND state <> 'released'" if live else ""} {older}
+    return f"""WHERE project_id = ANY(%(projects)s) {"AND state <> 'released'" if live else ""} {older}
         ORDER BY created_at DESC, id DESC LIMIT %(limit)s"""
 
 

@@ -21,7 +21,7 @@ from gpuaas.control.store.transaction import Store, Tx, connect, counted_in, una
 
 T = TypeVar("T")
 
-CONNECTIONS = 10
+CONNECTIONS = 4
 _READABLE, _WRITABLE = 1, 2  # as the driver calls them: what it waits for, and what came
 
 
