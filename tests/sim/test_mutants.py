@@ -7,7 +7,7 @@ from sim.base import prepare
 from sim.mutants import MUTANTS, Mutant, caught
 
 
-@pytest.mark.timeout(1200)  # where the seed has lost its bite, others are tried, on a machine that has other things to do
+@pytest.mark.timeout(1200)  # where the seed has lost its bite, many others are tried
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_is_caught(mutant: Mutant, postgres: Embedded) -> None:
     prepare(postgres)  # the databases are those of the real code; only the copy that runs is broken
