@@ -64,6 +64,7 @@ class Agent:
     session: Session | None = None
     specs: dict[str, Spec] = field(default_factory=dict)
     runtimes: bool = True  # it can show some
+    scrubs: bool = True  # it knows what a tombstone without a machine is for
     fetching: dict[str, int] = field(default_factory=dict)  # versions of bundles that are not here yet: percent
     refused: set[str] = field(default_factory=set)  # versions that cannot be shown
     gpu: dict[str, Any] = field(default_factory=dict)  # what its GPUs say besides
@@ -108,6 +109,7 @@ class Agent:
             revision=self.revision,
             inventory=self.inventory(),
             runtimes=self.runtimes,
+            scrubs=self.scrubs,
         )
         return msgspec.structs.replace(made, **changes)
 

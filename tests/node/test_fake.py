@@ -97,6 +97,7 @@ def test_data_left_on_a_gpu_is_noticed() -> None:
     world.host.fail("scrub")
     world.want(ID, None)
     world.settle()
+    world.host.state.dirty.clear()  # as if it had forgotten to refuse it
     world.want(OTHER_ID, body(world.host))
     world.settle()
     assert world.host.state.leaks == [(world.host.gpu_uuids()[0], ID, OTHER_ID)]

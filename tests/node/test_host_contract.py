@@ -1,6 +1,7 @@
 """What every host must do: the same tests on every implementation."""
 
 import hashlib
+from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
@@ -18,6 +19,13 @@ EVERYTHING = {"rootfs", "devices", "network", "access", "container"}
 def host() -> Host:
     """Another implementation brings its own fixture of this name: tests/root/test_linux_contract.py."""
     return FakeHost("4xH100")
+
+
+@pytest.fixture
+def scrubs_fail(host: Host) -> Callable[[bool], None]:
+    """So does this one: whether scrubs fail from now on."""
+    assert isinstance(host, FakeHost)
+    return lambda fail: host.fail("scrub", times=100) if fail else host.heal()
 
 
 def wanted(host: Host, seat: int = 0, restarts: int = 0) -> AllocationBody:
@@ -118,6 +126,25 @@ def test_devices_that_only_the_host_knows_of_are_scrubbed_too(host: Host) -> Non
     spec = wanted(host)
     host.devices_ensure(ID, spec)
     assert [scrub.gpu for scrub in host.devices_remove(ID, [])] == spec.slots[0].gpus
+
+
+def test_a_gpu_whose_scrub_failed_is_given_to_nobody_before_another_succeeds(
+    host: Host, scrubs_fail: Callable[[bool], None]
+) -> None:
+    spec = wanted(host)
+    gpu = spec.slots[0].gpus[0]
+    host.devices_ensure(ID, spec)
+    scrubs_fail(True)
+    assert [scrub.clean for scrub in host.devices_remove(ID, [gpu])] == [False]
+    for id in (OTHER_ID, ID):
+        with pytest.raises(HostError, match="not scrubbed"):
+            host.devices_ensure(id, spec)
+    assert host.present() == []
+    scrubs_fail(False)
+    # As a slot is given back by an operator: for an id that never had a machine.
+    assert [(scrub.gpu, scrub.clean) for scrub in host.devices_remove("sc-" + "a" * 16, [gpu])] == [(gpu, True)]
+    host.devices_ensure(OTHER_ID, spec)
+    assert parts(host, OTHER_ID) == {"devices"}
 
 
 def test_devices_are_not_taken_from_a_running_container(host: Host) -> None:

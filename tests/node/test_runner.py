@@ -610,3 +610,23 @@ def test_a_machine_that_died_before_it_was_stopped_stays_down(world: World) -> N
     world.settle()
     assert world.condition().state == "ready"
     assert world.host.starts[ID] == 1
+
+
+def test_the_gpus_of_a_tombstone_without_a_machine_are_scrubbed() -> None:
+    """An operator gives a slot back whose last scrub had failed."""
+    world = World()
+    world.launch()
+    gpu = world.host.gpu_uuids()[0]
+    world.host.fail("scrub")
+    world.want(ID, None)
+    world.settle()
+    assert [scrub.clean for scrub in world.condition().scrubs] == [False]
+    scrub = "sc-" + "a" * 16
+    world.specs[scrub] = replace(world.want(scrub, None), gpus=[gpu])
+    world.tell()
+    (holding,) = [each for each in world.runner.holdings() if each.id == scrub]
+    assert (holding.gone, holding.gpus) == (False, [gpu]), "a restored database sets its slot aside"
+    world.agent()  # the agent dies before it has begun
+    world.settle()
+    assert [(each.gpu, each.clean) for each in world.condition(scrub).scrubs] == [(gpu, True)]
+    assert world.launch(OTHER_ID).state == "ready"

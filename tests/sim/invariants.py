@@ -247,6 +247,7 @@ class Watch:
             expect(len(holders) == 1, f"I1: {gpu} is held by {holders}")
         for agent in self.world.agents:
             expect(not agent.host.state.leaks, f"I15: a GPU was passed on unscrubbed: {agent.host.state.leaks}")
+            expect(not agent.host.state.refused, f"I15: a slot was free before its scrub: {agent.host.state.refused}")
             working: dict[str, list[str]] = defaultdict(list)
             for id, box in agent.host.state.containers.items():
                 # A node carries out what it was told before a restore, which the older database does not remember: to
@@ -449,6 +450,7 @@ def settled(world: World) -> None:
         bodies = cursor.execute("SELECT id, body FROM specs WHERE body IS NOT NULL").fetchall()
         keys = cursor.execute("SELECT id, fingerprint FROM ssh_keys").fetchall()
         logins = cursor.execute("SELECT * FROM sessions").fetchall()
+        scrubs = cursor.execute("SELECT id FROM claims WHERE state = 'scrubbing'").fetchall()
         poisoned = cursor.execute(
             "SELECT s.id FROM specs s JOIN allocations a ON a.id = s.id AND a.node_id = s.node_id"
             " WHERE a.state = 'failed' AND a.active_at IS NOT NULL AND s.body <> s.good"
@@ -458,6 +460,7 @@ def settled(world: World) -> None:
         expect(row["state"] in ("active", "failed", "released", "queued", "stopped"), f"I16: {id} stays {row['state']}")
         if row["state"] == "released" or (row["state"] == "failed" and row["active_at"] is None):
             expect(row["reaped_at"] is not None, f"I16: {id} is {row['state']} but not reaped")
+    expect(not scrubs, f"I16: slots are scrubbed for ever: {scrubs}")
     expect(not poisoned, f"I16: {poisoned} failed and are not back on their last good generation")
     stuck = [op for op in running if op["allocation_id"] not in queued]
     expect(not stuck, f"I16: operations never end: {stuck}")

@@ -152,7 +152,7 @@ SLOT = Lifecycle(
         Row("proposed", "retire", "retired", "the node no longer has it"),
         Row("approved", "quarantine", "quarantined", "a failed scrub, bad health, an unknown holder"),
         Row("approved", "retire", "retired", "the node no longer has it"),
-        Row("quarantined", "return", "approved", "an operator looked at it"),
+        Row("quarantined", "return", "approved", "an operator looked at it; free when its node has scrubbed it"),
         Row("quarantined", "retire", "retired", "taken out for good"),
     ),
 )

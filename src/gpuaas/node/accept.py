@@ -53,7 +53,7 @@ def _same(one: Spec, other: Spec) -> bool:
 def _grown(intent: Intent | None, spec: Spec) -> Intent | None:
     body = spec.body
     if body is None:
-        return intent
+        return Intent(spec.generation, 0, [], sorted(set(spec.gpus)), 0, 0) if spec.gpus else intent
     slots = {slot.id for slot in body.slots} | set(intent.slots if intent else [])
     gpus = {gpu for slot in body.slots for gpu in slot.gpus} | set(intent.gpus if intent else [])
     restarts = max(body.restarts, intent.restarts if intent else 0)

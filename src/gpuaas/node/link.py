@@ -149,6 +149,7 @@ class Link:
             inventory,
             traces.enabled(),
             runtimes=True,
+            scrubs=True,
         )
 
     def _welcome(self, welcome: wire.Welcome) -> list[FromAgent]:

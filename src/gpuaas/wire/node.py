@@ -113,6 +113,9 @@ class Spec(Part, frozen=True, omit_defaults=True):
     revision: Count
     body: AllocationBody | None
     correlation_id: Annotated[str, Meta(max_length=64)] = ""  # only for agents that want it: older ones refuse it
+    # Of a tombstone without a machine: to be scrubbed, because an operator gives their slot back. Only for agents that
+    # say in Hello that they know it.
+    gpus: Annotated[list[Label], Meta(max_length=1024)] = []
 
 
 # --- what a node says -------------------------------------------------------------------------------------------
@@ -285,6 +288,7 @@ class Hello(Frame, frozen=True, tag="hello"):
     inventory: Inventory
     traces: bool = False
     runtimes: bool = False  # it knows what to do with AllocationBody.runtimes
+    scrubs: bool = False  # it knows what to do with Spec.gpus
 
 
 class Holdings(Frame, frozen=True, tag="holdings"):

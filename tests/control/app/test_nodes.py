@@ -6,10 +6,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from control.cluster import Cluster
-from control.fleet import Agent, join_token
+from control.fleet import Agent, condition, join_token
 from gpuaas.control.app import nodes
 from gpuaas.control.store import nodes as rows
 from gpuaas.kit.errors import Problem
+from gpuaas.wire.node import Holding, Scrub, Spec
 
 
 def refusal(cluster: Cluster, agent: Agent, token: str, proof: str | None = None) -> str:
@@ -81,7 +82,7 @@ def test_only_approved_slots_are_given_out(cluster: Cluster) -> None:
 
 
 def test_a_quarantined_slot_is_given_out_only_after_it_was_returned(cluster: Cluster) -> None:
-    cluster.agent(gpus=1)
+    agent = cluster.agent(gpus=1)
     cluster.sql("UPDATE slots SET state = 'quarantined', reason = 'scrub failed'")
     with pytest.raises(Problem, match="inspection"):
         cluster.launch()
@@ -89,4 +90,100 @@ def test_a_quarantined_slot_is_given_out_only_after_it_was_returned(cluster: Clu
         cluster.store.transact(nodes.approve, cluster.caller, "node-1", ["gpu-0"])
     assert refused.value.code == "not_in_this_state"
     cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    with pytest.raises(Problem, match="being scrubbed"):
+        cluster.launch()
+    agent.settle()
     cluster.launch()
+
+
+def returned(cluster: Cluster, agent: Agent) -> Spec:
+    """A slot whose last scrub failed is given back: what its node hears of that."""
+    id = cluster.launch("first")
+    agent.settle()
+    cluster.release(id)
+    agent.report(condition(agent.pull()[0], "gone", scrubs=[Scrub("GPU-node-1-0", clean=False, evidence="no zeros")]))
+    assert [(slot.state, slot.reason) for slot in cluster.slots(agent)] == [
+        ("quarantined", "scrub failed: GPU-node-1-0: no zeros")
+    ]
+    cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    (spec,) = agent.pull()
+    return spec
+
+
+def evidence(cluster: Cluster) -> list[list[dict[str, object]]]:
+    return [
+        row.evidence for row in cluster.sql("SELECT evidence FROM claims WHERE freed_at IS NOT NULL ORDER BY freed_at")
+    ]
+
+
+def test_a_returned_slot_is_free_when_its_node_has_scrubbed_it(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=1)
+    spec = returned(cluster, agent)
+    assert (spec.body, spec.gpus) == (None, ["GPU-node-1-0"])
+    agent.report(condition(spec, "converging"))
+    with pytest.raises(Problem, match="being scrubbed"):
+        cluster.launch()
+    agent.report(condition(spec, "gone", scrubs=[Scrub("GPU-node-1-0", clean=True, evidence="all zeros")]))
+    assert evidence(cluster)[-1] == [{"gpu": "GPU-node-1-0", "clean": True, "evidence": "all zeros"}]
+    id = cluster.launch()
+    agent.report(condition(spec, "gone", scrubs=[Scrub("GPU-node-1-0", clean=False)]))
+    agent.settle()
+    assert cluster.allocation(id).state == "active", "what is said once more changes nothing"
+    assert [slot.state for slot in cluster.slots(agent)] == ["approved"]
+
+
+@pytest.mark.parametrize(
+    ("scrubs", "why"),
+    [([Scrub("GPU-node-1-0", clean=False, evidence="no zeros")], "no zeros"), ([], "gave no evidence")],
+)
+def test_one_that_cannot_be_scrubbed_is_quarantined_again(cluster: Cluster, scrubs: list[Scrub], why: str) -> None:
+    agent = cluster.agent(gpus=1)
+    spec = returned(cluster, agent)
+    agent.report(condition(spec, "gone", scrubs=scrubs))
+    (slot,) = cluster.slots(agent)
+    assert slot.state == "quarantined"
+    assert why in slot.reason
+    cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    (again,) = agent.pull()
+    assert again.id != spec.id, "no node takes its old answer for the new one"
+
+
+def test_an_agent_that_is_too_old_hears_nothing_that_it_would_refuse(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=1, connect=False)
+    agent.scrubs = False
+    agent.connect()
+    assert returned(cluster, agent).gpus == []
+
+
+def test_another_node_does_not_speak_for_a_slot(cluster: Cluster) -> None:
+    agent = cluster.agent("node-1", gpus=1)
+    spec = returned(cluster, agent)
+    other = cluster.agent("node-2", gpus=1)
+    other.report(condition(spec, "gone", scrubs=[Scrub("GPU-node-1-0", clean=True)]))
+    assert cluster.sql("SELECT * FROM claims WHERE state = 'scrubbing'")
+
+
+def test_a_slot_that_somebody_has_is_returned_to_them(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=1)
+    id = cluster.launch()
+    agent.settle()
+    cluster.sql("UPDATE slots SET state = 'quarantined', reason = 'it hums'")
+    cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    assert agent.pull() == []
+    assert cluster.allocation(id).state == "active"
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_scrub_that_a_restored_database_does_not_know_sets_its_slot_aside(cluster: Cluster, gone: bool) -> None:
+    agent = cluster.agent(gpus=2)
+    dirty = ["GPU-node-1-0"] if gone else []
+    agent.report(unknown=[Holding("sc-" + "a" * 16, 1, 1, 0, [], gone=gone, dirty=dirty, gpus=["GPU-node-1-0"])])
+    assert [slot.state for slot in cluster.slots(agent)] == ["quarantined", "approved"]
+    assert cluster.sql("SELECT * FROM strays") == [], "it is no machine"
+
+
+def test_a_scrub_that_is_known_is_no_drift(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=1)
+    spec = returned(cluster, agent)
+    agent.report(unknown=[Holding(spec.id, 1, 1, 0, [], gpus=spec.gpus)])
+    assert [slot.state for slot in cluster.slots(agent)] == ["approved"]

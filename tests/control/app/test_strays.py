@@ -58,6 +58,7 @@ def test_it_is_kept_until_somebody_removes_it(cluster: Cluster, clean: bool, rea
     actions = [row.action for row in cluster.sql("SELECT action FROM audit WHERE action LIKE 'stray%' ORDER BY seq")]
     assert actions == ["stray.remove", "stray.removed"]
     cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    agent.report(condition(tombstone(agent), "gone", scrubs=[Scrub("GPU-node-1-0", clean=True)]))
     cluster.launch("in its place")
 
 

@@ -7,6 +7,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from gpuaas.control.app import access
+from gpuaas.control.operations import scrub
 from gpuaas.control.store import drains, identity, nodes, slots
 from gpuaas.control.store.drains import Drain
 from gpuaas.control.store.transaction import Tx
@@ -106,9 +107,12 @@ def approve(tx: Tx, caller: Caller, name: str, wanted: list[str]) -> Shown:
 
 
 def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> Shown:
-    """An operator looked at a quarantined slot and gives it back to placement."""
+    """An operator looked at a quarantined slot and gives it back to placement, once its node has scrubbed it (I15).
+
+    Whoever has it meanwhile keeps it, and it is scrubbed after them.
+    """
     access.on_platform(tx, caller, "node.write")
-    node = nodes.node(tx, name)
+    node = nodes.node(tx, name, lock=True)
     found = [slot for slot in slots.slots(tx, node.id) if slot_name in (slot.id, slot.name)] if node else []
     if node is None or node.state == "removed" or not found:
         raise not_found("slot", f"{name}/{slot_name}")
@@ -117,6 +121,8 @@ def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> Shown:
     if trouble := _trouble(node, found[0]):
         raise _unwell(found[0], trouble)
     slots.move(tx, found[0], "return")
+    if found[0].id not in slots.holders(tx, node.id):
+        scrub.start(tx, found[0])
     record(tx, "slot.return", "slot", found[0].id, node=node.id)
     return _shown(tx, node)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuaas.control.app.nodes import signed_by
 from gpuaas.control.link import inventory, logins, samples
-from gpuaas.control.operations import drift
+from gpuaas.control.operations import drift, scrub
 from gpuaas.control.operations.observe import observe
 from gpuaas.control.store import allocations, events, nodes, operations, specs, stores
 from gpuaas.control.store.transaction import Tx
@@ -48,6 +48,7 @@ class Session:
     journal: str
     traces: bool = False  # it wants to know under which correlation id something was asked for
     runtimes: bool = False  # it knows what to do with a machine's runtimes
+    scrubs: bool = False  # it can scrub the GPUs of a slot without a machine
 
 
 def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
@@ -71,7 +72,7 @@ def greet(tx: Tx, hello: Hello, nonce: str) -> tuple[Session, Welcome] | Fenced:
     inventory.reconcile(tx, node, hello.inventory)
     synced = hello.store_id == store_id and node.synced_store_id == store_id
     _heard(tx, node, synced)
-    session = Session(node.id, epoch, hello.journal_incarnation, hello.traces, hello.runtimes)
+    session = Session(node.id, epoch, hello.journal_incarnation, hello.traces, hello.runtimes, hello.scrubs)
     return session, Welcome(store_id, epoch, synced, LEASE_SECONDS)
 
 
@@ -130,6 +131,8 @@ def outgoing(tx: Tx, session: Session, since: int) -> Specs | None:
     if session.traces:
         asked = operations.correlation_ids(tx, [spec.id for spec in found])
         found = [msgspec.structs.replace(spec, correlation_id=asked.get(spec.id, "")) for spec in found]
+    if session.scrubs:
+        found = [scrub.told(tx, spec) for spec in found]
     for spec in found if session.runtimes else map(_without_runtimes, found):
         size += len(msgspec.json.encode(spec))
         if batch and size > MAX_SPEC_BYTES:

@@ -6,8 +6,8 @@ Nothing is ever destroyed here. What the store does not know is kept, its slots 
 import logging
 from typing import Any
 
-from gpuaas.control.operations import release
-from gpuaas.control.store import allocations, identity, nodes, operations, slots, specs, strays
+from gpuaas.control.operations import release, scrub
+from gpuaas.control.store import allocations, claims, identity, nodes, operations, slots, specs, strays
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.wire.node import Condition, Holding
@@ -16,10 +16,14 @@ log = logging.getLogger(__name__)
 
 
 def reconcile(tx: Tx, node_id: str, holding: Holding) -> None:
+    if scrub.is_scrub(holding.id) and claims.slot_ids(tx, holding.id):
+        return  # asked for here, too: the node's report ends it
     allocation = allocations.by_id(tx, holding.id, lock=True)
     if allocation is None or allocation.node_id != node_id:
         if not holding.gone:
             set_aside(tx, node_id, holding, f"{_held_by(holding.id)}, which this control plane does not know")
+            if scrub.is_scrub(holding.id):
+                return  # no machine that anybody could remove: it ends by itself
             strays.seen(tx, node_id, holding)
             if holding.seat is not None:
                 nodes.add_stranger(tx, node_id, holding.seat, holding.id)
@@ -53,7 +57,7 @@ def removed(tx: Tx, node_id: str, condition: Condition) -> None:
         return
     nodes.forget_stranger(tx, node_id, stray.id)
     strays.forget(tx, node_id, stray.id)
-    clean = {scrub.gpu for scrub in condition.scrubs if scrub.clean}
+    clean = {each.gpu for each in condition.scrubs if each.clean}
     for slot in slots.by_ids(tx, list(stray.slots)):
         if slot.node_id == node_id and slot.state == "quarantined" and slot.reason.startswith(_held_by(stray.id)):
             well = clean.issuperset(slot.gpus)
@@ -62,7 +66,7 @@ def removed(tx: Tx, node_id: str, condition: Condition) -> None:
 
 
 def _dirty(condition: Condition) -> list[str]:
-    return [scrub.gpu for scrub in condition.scrubs if not scrub.clean]
+    return [each.gpu for each in condition.scrubs if not each.clean]
 
 
 def _held_by(id: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuaas.control.operations import bodies, drift, release, runtimes
+from gpuaas.control.operations import bodies, drift, release, runtimes, scrub
 from gpuaas.control.store import allocations, operations, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
@@ -22,6 +22,9 @@ UNKNOWN_FAILURE = Failure("node_failed", "The node could not do it and gave no r
 
 def observe(tx: Tx, node_id: str, epoch: int, seq: int, condition: Condition) -> None:
     """Guarded by node, incarnation, generation and the order of reports: what is stale changes nothing."""
+    if scrub.is_scrub(condition.id):
+        scrub.observe(tx, node_id, condition)
+        return
     allocation = allocations.by_id(tx, condition.id, lock=True)
     if allocation is None or allocation.node_id != node_id:
         drift.removed(tx, node_id, condition)
@@ -141,7 +144,7 @@ def _gone(tx: Tx, allocation: Allocation, concerned: Sequence[Operation], condit
     assert allocation.node_id is not None
     body, _ = specs.bodies(tx, allocation.node_id, allocation.id)
     if body is None:
-        release.reap(tx, allocation, [msgspec.to_builtins(scrub) for scrub in condition.scrubs])
+        release.reap(tx, allocation, [msgspec.to_builtins(each) for each in condition.scrubs])
     elif allocation.state == "provisioning":
         drift.launch_anew(tx, allocation)
 

@@ -56,10 +56,10 @@ _TAKEN = """
     WHERE node_id = %(node_id)s AND gpu_model = %(gpu_model)s
 """
 _CLOSE_ALL = "UPDATE capacity SET open = false"
-# The live claim on a slot s.
+# The live claim on a slot s. That of a scrub (operations/scrub.py) has no allocation.
 CLAIM = """
     SELECT coalesce(a.realisation = 'baremetal' OR o.isolation = 'dedicated_node', false) AS alone
-    FROM claims c JOIN allocations a ON a.id = c.allocation_id JOIN offers o ON o.id = a.offer_id
+    FROM claims c LEFT JOIN allocations a ON a.id = c.allocation_id LEFT JOIN offers o ON o.id = a.offer_id
     WHERE c.slot_id = s.id AND c.state <> 'freed'
 """
 # The same for the slots of one node. LIMIT keeps the planner, whatever it believes of how many claims there are, from

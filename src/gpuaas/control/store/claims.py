@@ -36,6 +36,16 @@ def holders(tx: Tx, allocation_ids: Sequence[str]) -> dict[str, str]:
     return dict(tx.run(_HOLDERS, {"ids": list(allocation_ids)}).fetchall())
 
 
+def gpus(tx: Tx, allocation_id: str) -> list[str]:
+    """Of the slots that it has not given back yet."""
+    statement = (
+        select(t.slots.c.gpus)
+        .join(t.claims, t.claims.c.slot_id == t.slots.c.id)
+        .where(t.claims.c.allocation_id == allocation_id, t.claims.c.state != "freed")
+    )
+    return sorted(gpu for found in tx.conn.execute(statement).scalars() for gpu in found)
+
+
 def scrubbing(tx: Tx, allocation_id: str) -> None:
     """No longer used; free only when the node gives evidence."""
     tx.conn.execute(

@@ -189,6 +189,7 @@ class FakeHost(Faults):
             with self.mutex:
                 for gpu in gpus:
                     self._free("devices_ensure", id, gpu)
+                self.state.dirty |= dict.fromkeys(gpus, f"given to {id}")
                 self.state.devices[id] = Devices(gpus, body.restarts)
 
     def devices_remove(self, id: str, gpus: list[str]) -> list[Scrub]:
@@ -437,6 +438,10 @@ class FakeHost(Faults):
         holder = self._holder(id, gpu)
         if holder is not None:
             raise HostError(verb, id, f"GPU {gpu} is in use by {holder}")
+        before, dirty = self.state.devices.get(id), self.state.dirty.get(gpu)
+        if dirty and dirty != f"given to {id}" and not (before and gpu in before.gpus):
+            self.state.refused.append((gpu, id))
+            raise HostError(verb, id, f"GPU {gpu} was not scrubbed: {dirty}")
 
     def _holder(self, id: str, gpu: str) -> str | None:
         held = list(self.state.devices.items())
@@ -448,9 +453,11 @@ class FakeHost(Faults):
             return Scrub(gpu, clean=False, evidence=f"in use by {holder}")
         if gpu not in self.gpu_uuids() or gpu in self.missing:
             return Scrub(gpu, clean=False, evidence="the GPU does not answer")
+        self.state.dirty[gpu] = "a scrub of it has begun and not ended"
         fault = self.trip("scrub", id)
         if fault is not None:
             return Scrub(gpu, clean=False, evidence=fault.cause)
         self.state.memory.pop(gpu, None)
         self._part("devices_remove:scrub", id)
+        self.state.dirty.pop(gpu, None)
         return Scrub(gpu, clean=True, evidence="memory cleared and read back as zero")

@@ -61,6 +61,8 @@ class State(Struct):
     containers: dict[str, Container] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     memory: dict[str, str] = field(default_factory=dict)  # GPU: the allocation whose data it still carries
+    dirty: dict[str, str] = field(default_factory=dict)  # GPU: why nobody else may have it before it was scrubbed
+    refused: list[tuple[str, str]] = field(default_factory=list)  # GPU, and who was to get it although it was dirty
     leaks: list[tuple[str, str, str]] = field(default_factory=list)  # GPU, whose data was found, who found it
 
     def parts(self, id: str) -> frozenset[str]:
