@@ -11,12 +11,14 @@ from gpuaas.node.host.gpus import amd, links, nvml, pci
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Gpu, label, report, slots
 from gpuaas.node.host.gpus.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
+from gpuaas.node.host.gpus.scrub import Commands
 from gpuaas.node.host.gpus.source import RealGpus
 from gpuaas.node.host.gpus.xids import Xids
 from gpuaas.wire.node import GpuReport
 
 GIB = 2**30
 H100 = "NVIDIA H100 80GB HBM3"
+CLEARED = Commands(nvidia=("true",), mig=("true",))
 
 
 def h100(number: int, **more: object) -> RecordedGpu:
@@ -266,3 +268,41 @@ def test_a_critical_error_of_the_driver_is_the_trouble_of_its_gpu(tmp_path: Path
     assert [gpu.trouble for gpu in found] == ["", "the driver reported the critical error XID 79"]
     assert [slot.gpus for slot in slots(found, 8, 65536, installed=2)] == [[gpus[0].uuid]]
     assert report(found[1]).trouble
+
+
+def test_a_critical_error_of_a_gpu_is_the_trouble_of_all_its_instances(tmp_path: Path) -> None:
+    gpus = [h100(0, mig=[instance(1), instance(2)]), h100(1)]
+    library = RecordedNvml(gpus, xids=[(gpus[0], 94)])
+    real = RealGpus(CLEARED, look=lambda: nvml.read(library, tmp_path, tmp_path), load=lambda: library)
+    found = real.found().gpus
+    assert [bool(gpu.trouble) for gpu in found] == [True, True, False]
+    real.wipe(found[0])(2)
+    assert [bool(gpu.trouble) for gpu in real.found().gpus] == [True, True, False], "an instance is not its GPU"
+
+
+@pytest.mark.parametrize("by", ["wipe", "reset"])
+def test_what_happened_before_a_reset_is_over(tmp_path: Path, by: str) -> None:
+    gpus = [h100(0), h100(1)]
+    library = RecordedNvml(gpus, xids=[(gpus[0], 79), (gpus[1], 79)])
+    real = RealGpus(CLEARED, look=lambda: nvml.read(library, tmp_path, tmp_path), load=lambda: library)
+    found = real.found().gpus
+    library.xids.append((gpus[0], 94))  # before the reset, and not heard yet
+    if by == "wipe":
+        assert "reset by true" in real.wipe(found[0])(2)
+    else:
+        real.reset(found[0])
+    assert [bool(gpu.trouble) for gpu in real.found().gpus] == [False, True], "seen at once"
+
+
+def test_an_error_of_a_gpu_that_is_lost_hides_no_other() -> None:
+    gpus = [h100(0), h100(1)]
+    library = RecordedNvml(gpus, xids=[(gpus[0], 79), (gpus[1], 94)])
+    xids = Xids(library)
+    gpus[0].lost = True
+    assert list(xids.poll()) == [gpus[1].uuid]
+
+
+def test_a_driver_that_tells_of_no_events_still_has_its_gpus(tmp_path: Path) -> None:
+    library = RecordedNvml([h100(0)], tells_events=False)
+    real = RealGpus(look=lambda: nvml.read(library, tmp_path, tmp_path), load=lambda: library)
+    assert [gpu.trouble for gpu in real.found().gpus] == [""]

@@ -61,7 +61,7 @@ def load() -> Nvml:
 def read(nvml: Nvml, sysfs: Path = pci.SYSFS, proc: Path = PROC) -> Found:
     """A GPU that does not answer is named as unusable; it takes none of the others with it."""
     try:
-        driver = _text(nvml.nvmlSystemGetDriverVersion())
+        driver = text(nvml.nvmlSystemGetDriverVersion())
         cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
@@ -73,7 +73,7 @@ def read(nvml: Nvml, sysfs: Path = pci.SYSFS, proc: Path = PROC) -> Found:
         address = ""
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            address = pci.address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
+            address = pci.address(text(nvml.nvmlDeviceGetPciInfo(handle).busId))
             whole = _whole(nvml, handle, index, address, sysfs)
             whole = replace(whole, driver=driver, toolkit=toolkit)
             if _mig(nvml, handle):
@@ -106,12 +106,12 @@ def health(nvml: Nvml, handle: Any) -> str:
 
 
 def _whole(nvml: Nvml, handle: Any, index: int, address: str, sysfs: Path) -> Gpu:
-    uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+    uuid = text(nvml.nvmlDeviceGetUUID(handle))
     return Gpu(
         uuid=uuid,
         index=index,
         vendor="nvidia",
-        model=_text(nvml.nvmlDeviceGetName(handle)),
+        model=text(nvml.nvmlDeviceGetName(handle)),
         memory_mib=int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // 2**20,
         numa=pci.numa(address, sysfs),
         bus=address,
@@ -138,13 +138,13 @@ def _instances(nvml: Nvml, handle: Any, whole: Gpu, proc: Path) -> list[Gpu]:
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
         except nvml.NVMLError:
             continue  # places are numbered with gaps
-        uuid = _text(nvml.nvmlDeviceGetUUID(instance))
+        uuid = text(nvml.nvmlDeviceGetUUID(instance))
         ids = nvml.nvmlDeviceGetGpuInstanceId(instance), nvml.nvmlDeviceGetComputeInstanceId(instance)
         found.append(
             replace(
                 whole,
                 uuid=uuid,
-                model=_text(nvml.nvmlDeviceGetName(instance)),
+                model=text(nvml.nvmlDeviceGetName(instance)),
                 memory_mib=int(nvml.nvmlDeviceGetMemoryInfo(instance).total) // 2**20,
                 nodes=(*whole.nodes, *_capabilities(proc, whole.nodes[0], *ids)),
                 cdi=(f"{KIND}={uuid}", f"{KIND}={whole.index}:{number}"),
@@ -169,5 +169,5 @@ def _capabilities(proc: Path, node: str, gpu_instance: int, compute_instance: in
     return nodes
 
 
-def _text(value: str | bytes) -> str:
+def text(value: str | bytes) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else value

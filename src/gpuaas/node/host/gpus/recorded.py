@@ -36,6 +36,7 @@ class RecordedNvml:
     driver: str = "550.90.07"
     cuda: int = 12040
     xids: list[tuple[RecordedGpu, int]] = field(default_factory=list)
+    tells_events: bool = True
     NVMLError: type[Exception] = RecordedError
 
     def nvmlInit(self) -> None:
@@ -55,8 +56,10 @@ class RecordedNvml:
             raise RecordedError("GPU is lost")
         return self.gpus[index]
 
-    def nvmlDeviceGetUUID(self, handle: RecordedGpu) -> str:
-        return handle.uuid
+    def nvmlDeviceGetUUID(self, handle: RecordedGpu) -> bytes:
+        if handle.lost:
+            raise RecordedError("GPU is lost")
+        return handle.uuid.encode()
 
     def nvmlDeviceGetName(self, handle: RecordedGpu) -> bytes:
         return handle.name.encode()  # older versions of the package answer in bytes
@@ -115,6 +118,8 @@ class RecordedNvml:
         return handle.links[link]
 
     def nvmlEventSetCreate(self) -> list[RecordedGpu]:
+        if not self.tells_events:
+            raise RecordedError("Insufficient Permissions")
         return []
 
     def nvmlDeviceRegisterEvents(self, handle: RecordedGpu, kinds: int, events: list[RecordedGpu]) -> None:

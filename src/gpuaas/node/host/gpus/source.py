@@ -1,9 +1,9 @@
 """The GPUs of this host as the rest of the agent sees them: real or simulated, cleared and reset in their own way."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from gpuaas.node.host.gpus.gpu import Found, Gpu, label
 from gpuaas.node.host.gpus.simulated import Simulated
 from gpuaas.node.host.gpus.xids import Xids
 from gpuaas.wire.node import GpuSample
+
+log = logging.getLogger(__name__)
 
 CDI_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 LOOK_SECONDS = 20.0  # a vendor's library takes its time to answer
@@ -33,9 +35,7 @@ class RealGpus:
         self._commands = commands or scrub.Commands()
         self._directories = directories
         self._look = look
-        self._xids: Xids | None = None
-        with suppress(nvml.Unavailable):
-            self._xids = Xids(load())
+        self._xids = _xids(load)
         self._lock = threading.Lock()
         self._found = Found()
         self._looked_at = -LOOK_SECONDS
@@ -45,7 +45,7 @@ class RealGpus:
         with self._lock:
             if time.monotonic() - self._looked_at >= LOOK_SECONDS:
                 found, troubles = self._look(), self._xids.poll() if self._xids else {}
-                gpus = [replace(gpu, trouble=gpu.trouble or troubles.get(gpu.uuid, "")) for gpu in found.gpus]
+                gpus = [replace(gpu, trouble=gpu.trouble or _trouble(gpu, troubles)) for gpu in found.gpus]
                 self._found = Found(gpus, found.unusable)
                 self._looked_at = time.monotonic()
             return self._found
@@ -54,15 +54,45 @@ class RealGpus:
         return cdi_read.read(self._directories)
 
     def wipe(self, gpu: Gpu) -> scrub.Wipe:
-        return scrub.by_reset(gpu, self._commands)
+        reset = scrub.by_reset(gpu, self._commands)
+
+        def wipe(lock: int) -> str:
+            evidence = reset(lock)
+            self._was_reset(gpu)
+            return evidence
+
+        return wipe
 
     def reset(self, gpu: Gpu) -> None:
         scrub.reset(gpu, self._commands)
-        if self._xids is not None:
-            self._xids.forget(gpu.uuid)
+        self._was_reset(gpu)
 
     def sample(self, gpu: Gpu) -> GpuSample:
         return use.sample(gpu)
+
+    def _was_reset(self, gpu: Gpu) -> None:
+        """What was wrong with it before is over. Whoever clears a MIG instance has not reset its GPU."""
+        with self._lock:
+            if self._xids is not None and not gpu.card:
+                self._xids.forget(gpu.uuid)
+            self._looked_at = -LOOK_SECONDS
+
+
+def _xids(load: Callable[[], Any]) -> Xids | None:
+    try:
+        library = load()
+    except nvml.Unavailable:
+        return None
+    try:
+        return Xids(library)
+    except nvml.Unavailable as error:
+        log.warning("critical errors of GPUs (XID) will not be seen: %s", error)
+        return None
+
+
+def _trouble(gpu: Gpu, troubles: dict[str, str]) -> str:
+    """The driver names the whole GPU, also where only its instances are given out."""
+    return troubles.get(gpu.uuid, "") or troubles.get(gpu.card, "")
 
 
 class SimulatedGpus:

@@ -1,7 +1,10 @@
 """Critical errors (XID) that NVIDIA's driver reports as they happen. Counters of errors are in `nvml.health`."""
 # ruff: noqa: N802 (the names are NVIDIA's)
 
+from contextlib import suppress
 from typing import Any, Protocol
+
+from gpuaas.node.host.gpus.nvml import Unavailable, text
 
 _XID_CRITICAL = 0x8  # nvmlEventTypeXidCriticalError
 # The tenant's own program failed, not the GPU: the same list as the Kubernetes device plugin's.
@@ -20,13 +23,16 @@ class NvmlEvents(Protocol):
 
 
 class Xids:
-    """Remembers, for each whole GPU, its last critical error, until it is reset."""
+    """Remembers, for each whole GPU, its last critical error, until it is reset. Those of MIG instances are its own."""
 
     def __init__(self, nvml: NvmlEvents) -> None:
         self._nvml = nvml
-        self._events = nvml.nvmlEventSetCreate()
         self._troubles: dict[str, str] = {}
-        for index in range(nvml.nvmlDeviceGetCount()):
+        try:
+            self._events, count = nvml.nvmlEventSetCreate(), nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            raise Unavailable(f"NVML tells of no events: {error}") from error
+        for index in range(count):
             try:
                 nvml.nvmlDeviceRegisterEvents(nvml.nvmlDeviceGetHandleByIndex(index), _XID_CRITICAL, self._events)
             except nvml.NVMLError:
@@ -37,13 +43,16 @@ class Xids:
         for _ in range(1000):
             try:
                 event = self._nvml.nvmlEventSetWait_v2(self._events, 0)
-                if event.eventData not in _OF_THE_APPLICATION:
-                    uuid = self._nvml.nvmlDeviceGetUUID(event.device)
-                    self._troubles[str(uuid)] = f"the driver reported the critical error XID {event.eventData}"
             except self._nvml.NVMLError:
                 break  # a timeout: there is nothing more
+            if event.eventData in _OF_THE_APPLICATION:
+                continue
+            with suppress(self._nvml.NVMLError):  # lost: `nvml.read` names it
+                uuid = text(self._nvml.nvmlDeviceGetUUID(event.device))
+                self._troubles[uuid] = f"the driver reported the critical error XID {event.eventData}"
         return dict(self._troubles)
 
     def forget(self, uuid: str) -> None:
-        """After a reset, or after an operator has put the slot back into service."""
+        """After a reset: also what happened before it and nobody has asked for yet."""
+        self.poll()
         self._troubles.pop(uuid, None)
