@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
@@ -29,16 +30,26 @@ def pids(cgroup: Cgroup) -> set[int]:
 
 def kill(cgroup: Cgroup, timeout_seconds: float = 10.0) -> None:
     """Until it is empty; absent is success."""
+    for error in kill_all([cgroup], timeout_seconds).values():
+        raise error
+
+
+def kill_all(cgroups: Iterable[Cgroup], timeout_seconds: float = 10.0) -> dict[str, HostError]:
+    """At the same time: one that hangs keeps nobody else alive. By path, those that did not end, and why."""
     deadline = time.monotonic() + timeout_seconds
     rounds = 0
-    while members := pids(cgroup):
+    left = list(cgroups)
+    while alive := [(cgroup, members) for cgroup in left if (members := pids(cgroup))]:
         if time.monotonic() > deadline:
-            raise HostError("end", cgroup.path, f"{len(members)} processes do not end: {_describe(members)}")
-        # The dying need a moment; whoever is in v1 hierarchies only is not reached by the first way.
-        if not _kill_v2(cgroup) or rounds >= _PATIENT_ROUNDS:
-            _kill_v1(cgroup)
+            return {cgroup.path: _hangs(cgroup, members) for cgroup, members in alive}
+        left = [cgroup for cgroup, _ in alive]
+        for cgroup in left:
+            # The dying need a moment; whoever is in v1 hierarchies only is not reached by the first way.
+            if not _kill_v2(cgroup) or rounds >= _PATIENT_ROUNDS:
+                _kill_v1(cgroup)
         rounds += 1
         time.sleep(_STEP_SECONDS)
+    return {}
 
 
 def freeze(cgroup: Cgroup, timeout_seconds: float = 5.0) -> bool:
@@ -105,6 +116,10 @@ def _set_frozen(cgroup: Cgroup, frozen: bool, deadline: float) -> bool:
             time.sleep(_STEP_SECONDS)
     except FileNotFoundError:
         return True
+
+
+def _hangs(cgroup: Cgroup, members: set[int]) -> HostError:
+    return HostError("end", cgroup.path, f"{len(members)} processes do not end: {_describe(members)}")
 
 
 def _describe(members: set[int]) -> str:

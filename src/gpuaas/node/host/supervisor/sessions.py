@@ -9,6 +9,7 @@ import re
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.cgroups.cgroup import Cgroup
-from gpuaas.node.host.cgroups.kill import kill, pids
+from gpuaas.node.host.cgroups.kill import kill, kill_all, pids
 from gpuaas.node.host.supervisor import inside, news
 from gpuaas.node.host.supervisor.plan import Plan
 
@@ -27,6 +28,7 @@ UNNAMED_SECONDS = 45.0  # and whoever holds sshd up, no more than this
 MAX_OPEN = 256  # a few open files each
 MAX_KEPT = 1024  # with those that have ended and left something running
 MAX_LINE = 4096
+END_SECONDS = 10.0  # for all that a session has started; what the kernel does not let go of takes longer
 _ACCEPTED = re.compile(rb"^Accepted publickey for \S+ from .* ssh2: \S+ (SHA256:[A-Za-z0-9+/=]+)", re.MULTILINE)
 
 
@@ -42,7 +44,8 @@ class Session(Struct):
 
 
 class Sessions:
-    def __init__(self, plan: Plan, cgroup: Cgroup) -> None:
+    def __init__(self, plan: Plan, cgroup: Cgroup, end_seconds: float = END_SECONDS) -> None:
+        self._end_seconds = end_seconds
         self._plan = plan
         self._cgroup = cgroup
         self._live = Path(plan.live)
@@ -88,7 +91,7 @@ class Sessions:
         user_id = self._keys().get(session.fingerprint)
         if user_id is None:
             # Taken away between sshd's look at the list and now.
-            self._end(session, "the key was taken away")
+            self._end([session], "the key was taken away")
             return
         session.user_id = user_id
         self._save()
@@ -106,10 +109,10 @@ class Sessions:
     def tidy(self) -> bool:
         """Forgets the sessions that have left nothing behind. Answers whether there are some to look at again."""
         late = time.time() - UNNAMED_SECONDS
+        unnamed = [each for each in self._all.values() if not each.fingerprint and each.opened_at < late]
+        with suppress(HostError):  # the next look is the next attempt
+            self._end(unnamed, "no key was shown in time")
         for session in list(self._all.values()):
-            if not session.fingerprint and session.opened_at < late:
-                self._end(session, "no key was shown in time")
-                continue
             if session.pid and not _alive(session.pid):
                 session.pid = 0  # adopted: nobody told us
                 self._closed(session, "logged out")
@@ -124,25 +127,31 @@ class Sessions:
         listed = self._keys()
         named = [each for each in self._all.values() if each.fingerprint]
         gone = [each for each in named if listed.get(each.fingerprint) != each.user_id]
-        for session in gone:
-            self._end(session, "the key was taken away")
+        self._end(gone, "the key was taken away")
         return len(gone)
 
     def end_all(self, reason: str) -> None:
-        for session in list(self._all.values()):
-            self._end(session, reason)
+        """Half of the time is left for the rest of the machine: whoever asked for its end waits for both."""
+        self._end(list(self._all.values()), reason, self._end_seconds / 2)
 
     def present(self) -> int:
         return sum(1 for session in self._all.values() if session.pid and session.fingerprint)
 
-    def _end(self, session: Session, reason: str) -> None:
-        cgroup = self._cgroup.child(session.name)
-        kill(cgroup)
-        session.pid = 0
-        self._closed(session, reason)
-        with suppress(HostError):
-            cgroup.remove()
-        self._all.pop(session.name, None)
+    def _end(self, sessions: Sequence[Session], reason: str, seconds: float | None = None) -> None:
+        """All of them, whatever becomes of one. One that the kernel does not let go of is kept, and ended when asked
+        again; the others are gone by the time this is raised."""
+        cgroups = {session.name: self._cgroup.child(session.name) for session in sessions}
+        stuck = kill_all(cgroups.values(), self._end_seconds if seconds is None else seconds)
+        for session in sessions:
+            cgroup = cgroups[session.name]
+            if cgroup.path not in stuck:
+                session.pid = 0
+                self._closed(session, reason)
+                with suppress(HostError):
+                    cgroup.remove()
+                self._all.pop(session.name, None)
+        for error in stuck.values():
+            raise error
 
     def _closed(self, session: Session, reason: str) -> None:
         if session.user_id and not session.closed:
