@@ -1,14 +1,20 @@
 """What doctor concludes from what it finds. That it finds it is tried in tests/root/test_doctor.py."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import doctor, oci_runtimes
 from gpuaas.node.host.cgroups.layout import Layout, detect
 from gpuaas.node.host.findings import Finding, bad, good
+from gpuaas.node.host.gpus import cdi_read, checks
+from gpuaas.node.host.gpus.cdi_read import Library
 from gpuaas.node.host.gpus.gpu import Found, Gpu, Unusable
+from gpuaas.node.host.gpus.scrub import Commands, cleared_by
 from gpuaas.node.host.oci_runtimes import HOLES, Hole, Runtime, open_holes, parse_version
 
 TRIO = {"CVE-2025-31133", "CVE-2025-52565", "CVE-2025-52881"}
@@ -115,6 +121,58 @@ def test_gpus() -> None:
     assert "no driver is bound" in none.problem
     unwell = doctor.gpus(Found([Gpu("GPU-1", 0, "nvidia", "H100", 1, "550", "12.4", trouble="XID 79")]))
     assert (unwell.ok, unwell.required) == (False, False)
+
+
+NULL = Gpu("GPU-1", 0, "nvidia", "H100", 1, nodes=("/dev/tty1",), cdi=("nvidia.com/gpu=0",))
+CUT = replace(NULL, uuid="MIG-1", card="GPU-1", parts=7)
+
+
+def library(tmp_path: Path, *names: str, node: str = "/dev/tty1") -> Library:
+    devices = [{"name": name, "containerEdits": {"deviceNodes": [{"path": node}]}} for name in names]
+    made = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": devices}
+    (tmp_path / "nvidia.json").write_bytes(msgspec.json.encode(made))
+    return cdi_read.read([tmp_path], owner=os.getuid())
+
+
+@pytest.mark.skipif(not Path("/dev/tty1").is_char_device(), reason="there is no character device to name")
+def test_a_gpu_that_no_cdi_spec_names_keeps_the_node_from_taking_machines(tmp_path: Path) -> None:
+    assert checks.specs([NULL], library(tmp_path, "0")).ok
+    other = replace(NULL, uuid="GPU-2", cdi=("nvidia.com/gpu=1",))
+    found = checks.specs([NULL, other], library(tmp_path, "0"))
+    assert (found.ok, found.required, found.value) == (False, True, "for 1 of 2 GPUs")
+    assert found.problem == "GPU-2: no CDI spec has it"
+    assert "nvidia-ctk cdi generate" in found.remedy
+    stale = checks.specs([NULL], library(tmp_path, "0", node="/dev/tty2"))
+    assert "write the spec again" in stale.problem
+
+
+def test_a_spec_that_others_can_write_is_none(tmp_path: Path) -> None:
+    library(tmp_path, "0")
+    (tmp_path / "nvidia.json").chmod(0o666)
+    found = checks.specs([NULL], cdi_read.read([tmp_path], owner=os.getuid()))
+    assert "others than root can change it" in found.problem
+
+
+def test_without_what_clears_a_gpu_nobody_gets_it() -> None:
+    (missing,) = checks.resets([NULL, NULL], Commands(nvidia=("no-such-program", "{uuid}")))
+    assert (missing.name, missing.ok, missing.required) == ("no-such-program", False, True)
+    assert "nothing else clears nvidia" in missing.problem
+    assert [each.ok for each in checks.resets([NULL], Commands(nvidia=("true",)))] == [True]
+    assert checks.resets([CUT], Commands()) == [], "of instances something else is said"
+    assert not checks.resets([CUT], cleared_by("no-such-program {uuid}"))[0].ok
+
+
+def test_instances_that_nobody_clears_are_warned_about() -> None:
+    (warning,) = checks.instances([CUT, NULL], Commands())
+    assert (warning.ok, warning.required, warning.value) == (False, False, "1 instances")
+    assert "after its first user" in warning.problem
+    assert checks.instances([CUT], cleared_by("/usr/local/sbin/clear-mig {uuid}"))[0].ok
+    assert checks.instances([NULL], Commands()) == []
+
+
+def test_gpus_in_trouble_and_no_gpus_at_all_need_nothing(tmp_path: Path) -> None:
+    assert checks.check([replace(NULL, trouble="XID 79")], library(tmp_path), Commands()) == []
+    assert checks.check([], library(tmp_path), Commands()) == []
 
 
 def test_the_text_says_what_to_do() -> None:

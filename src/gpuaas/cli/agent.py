@@ -122,12 +122,13 @@ def import_image(session: Session, /, archive: Path, image_name: str, **options:
 @click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
               default=lambda: default_state_dir() / "agent")  # fmt: skip
 @click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Do not look for real ones.")
+@click.option("--clear-mig", default="", metavar="COMMAND", help="What `agent run` is told.")
 @click.pass_obj
-def doctor(session: Session, state_dir: Path, simulate_gpus: str) -> None:
+def doctor(session: Session, state_dir: Path, simulate_gpus: str, clear_mig: str) -> None:
     """Say what this machine offers, what is missing, and how to get it. Exits with 1 if it cannot take machines."""
     from gpuaas.node.main import examine
 
-    findings, ready, text = examine(state_dir, simulate_gpus)
+    findings, ready, text = examine(state_dir, simulate_gpus, clear_mig)
     output.json(findings) if session.json else output.echo(text)
     if not ready:
         raise SystemExit(1)

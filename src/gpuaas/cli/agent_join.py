@@ -29,6 +29,8 @@ SETTINGS = Path("/etc/gpuaas/agent.env")
 @click.option("--name", default=socket.gethostname, help="The node's name in the fleet.  [default: the host's]")
 @click.option("--address", help="Where users reach this node's ports.  [default: the one that reaches the server]")
 @click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Such as 8xH100.  [default: real ones]")
+@click.option("--clear-mig", default="", metavar="COMMAND",
+              help="Clears a MIG instance ({uuid}, {index} and {bus} are filled in) before its next user.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
               default=lambda: default_state_dir() / "agent", help="Where it keeps everything.")  # fmt: skip
 @click.option("--host", type=click.Choice(["linux", "modelled"]), default="linux", show_default=True,
@@ -47,7 +49,7 @@ def join(session: Session, /, server: str, join_token: str, service: bool | None
 
     token = sys.stdin.readline().strip() if join_token == "-" else join_token  # noqa: S105
     if options["host"] == "linux":
-        _, ready, said = examine(options["state_dir"], options["simulate_gpus"])
+        _, ready, said = examine(options["state_dir"], options["simulate_gpus"], options["clear_mig"])
         output.echo(said, err=True)
         if not ready:
             raise Invalid("This host cannot be a node yet; nothing was changed.", "Get what is missing, then join.")
@@ -69,7 +71,8 @@ def join(session: Session, /, server: str, join_token: str, service: bool | None
 def _options(address: str, options: dict[str, Any]) -> list[str]:
     """Only what differs from what the agent would do anyway."""
     found = ["--name", options["name"], "--address", address, "--state-dir", str(options["state_dir"])]
-    found += ["--simulate-gpus", options["simulate_gpus"]] if options["simulate_gpus"] else []
+    for name in ("simulate_gpus", "clear_mig"):
+        found += [f"--{name.replace('_', '-')}", options[name]] if options[name] else []
     return found + (["--host", options["host"]] if options["host"] != "linux" else [])
 
 

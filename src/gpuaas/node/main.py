@@ -79,9 +79,9 @@ async def run(
         await _serve(config, Runner(host, journal, clock, lanes), me, stop, prepare)
 
 
-def examine(state_dir: Path, simulate_gpus: str) -> tuple[list[dict[str, object]], bool, str]:
+def examine(state_dir: Path, simulate_gpus: str, clear_mig: str) -> tuple[list[dict[str, object]], bool, str]:
     """What the doctor finds: as data, whether this machine can take machines, and as text."""
-    found = doctor.check(Paths(state_dir), simulated_gpus=simulate_gpus)
+    found = doctor.check(Paths(state_dir), simulated_gpus=simulate_gpus, clear_mig=clear_mig)
     return [asdict(each) for each in found], findings.ready(found)[0], findings.render(found)
 
 

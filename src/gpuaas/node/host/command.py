@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from gpuaas.kit.errors import HostError
 
 _KEPT_BYTES = 64 * 1024
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Nothing of the agent's own environment: it may hold a join token.
-_ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
+_ENVIRONMENT = {"PATH": SEARCH_PATH, "LC_ALL": "C"}
 
 
 @dataclass(frozen=True)

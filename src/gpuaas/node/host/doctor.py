@@ -17,13 +17,16 @@ from gpuaas.node.host import oci_runtimes, tools
 from gpuaas.node.host.cgroups import layout as cgroup_layout
 from gpuaas.node.host.cgroups import moves
 from gpuaas.node.host.cgroups.layout import Layout
-from gpuaas.node.host.command import run
+from gpuaas.node.host.command import SEARCH_PATH, run
 from gpuaas.node.host.findings import Finding, bad, good, ready, render
+from gpuaas.node.host.gpus import cdi_read
+from gpuaas.node.host.gpus import checks as gpu_checks
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Found
+from gpuaas.node.host.gpus.scrub import cleared_by
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.network import checks
-from gpuaas.node.host.oci_runtimes import SEARCH_PATH, Runtime
+from gpuaas.node.host.oci_runtimes import Runtime
 from gpuaas.node.host.paths import Paths
 
 __all__ = ["Finding", "check", "ready", "render"]
@@ -36,9 +39,10 @@ _PROBE_PREFIX = ".doctor-"
 _POOR_FILESYSTEMS = {"overlay", "nfs", "nfs4", "9p", "tmpfs"}
 
 
-def check(paths: Paths, *, simulated_gpus: str = "", interfaces: str = "gv") -> list[Finding]:
+def check(paths: Paths, *, simulated_gpus: str = "", interfaces: str = "gv", clear_mig: str = "") -> list[Finding]:
     layout = cgroup_layout.detect()
     tried = _try(paths.state)
+    found = Found() if simulated_gpus else discover()
     return [
         kernel(os.uname().release),
         _tried("user namespaces", tried["user_namespaces"], "allow them: sysctl user.max_user_namespaces"),
@@ -55,7 +59,8 @@ def check(paths: Paths, *, simulated_gpus: str = "", interfaces: str = "gv") -> 
         images(tried["erofs"]),
         _state_directory(paths.state),
         _disk(paths.state),
-        gpus(Found() if simulated_gpus else discover(), simulated_gpus),
+        gpus(found, simulated_gpus),
+        *gpu_checks.check(found.gpus, cdi_read.read(), cleared_by(clear_mig)),
     ]
 
 

@@ -8,7 +8,6 @@ import dataclasses
 import os
 import platform
 import re
-import shlex
 import socket
 import threading
 import time
@@ -40,7 +39,7 @@ from gpuaas.node.host.cgroups.usage import usage
 from gpuaas.node.host.container.boot import Boot, ReadOnlyBind, View
 from gpuaas.node.host.devices import Devices
 from gpuaas.node.host.gpus.gpu import cards, report, slots
-from gpuaas.node.host.gpus.scrub import Commands
+from gpuaas.node.host.gpus.scrub import cleared_by
 from gpuaas.node.host.gpus.source import AnyGpus, RealGpus, SimulatedGpus
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Machine, News, Present, boot_config
@@ -134,7 +133,12 @@ class LinuxHost:
         try:
             self._reason = "the node is being examined"
             config = self._config
-            found = doctor.check(config.paths, simulated_gpus=config.simulate_gpus, interfaces=config.interfaces)
+            found = doctor.check(
+                config.paths,
+                simulated_gpus=config.simulate_gpus,
+                interfaces=config.interfaces,
+                clear_mig=config.clear_mig,
+            )
             ready, reason = findings.ready(found)
             if ready:
                 run_directory.ensure(config.paths.run)
@@ -476,7 +480,7 @@ class LinuxHost:
 def _gpus(config: LinuxConfig) -> AnyGpus:
     if config.simulate_gpus:
         return SimulatedGpus(config.paths.state / "simulated-gpus", config.simulate_gpus, config.hostname)
-    return RealGpus(Commands(mig=tuple(shlex.split(config.clear_mig))))
+    return RealGpus(cleared_by(config.clear_mig))
 
 
 def _hostname(name: str) -> str:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.cgroups.layout import Layout
-from gpuaas.node.host.command import run
+from gpuaas.node.host.command import SEARCH_PATH, run
 
 RECOMMENDED = {"runc": "runc 1.3.6, 1.4.3 or newer", "crun": "crun 1.29.1 or newer"}
-SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SECONDS = 10.0
 _NO_HOST_ROOT = "no allocation's user namespace has the host's root"
 _CHECKED_ROOTFS = "the agent looks for links in the root file system before each start"

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -29,6 +30,15 @@ class Commands:
     amd: tuple[str, ...] = ("amd-smi", "reset", "--gpureset", "--gpu", "{bus}")
     mig: tuple[str, ...] = ()  # an instance cannot be reset on its own: the operator must say how to clear one
     timeout_seconds: float = 60.0
+
+    def of(self, gpu: Gpu) -> tuple[str, ...]:
+        """Empty: there is none."""
+        return self.mig if is_instance(gpu) else tuple(getattr(self, gpu.vendor, ()))
+
+
+def cleared_by(mig: str) -> Commands:
+    """With the operator's word on MIG instances, as it is written on a command line."""
+    return Commands(mig=tuple(shlex.split(mig)))
 
 
 def scrub(gpu: str, marks: Marks, wipe: Wipe, card: str = "") -> Scrub:
@@ -60,7 +70,7 @@ def reset(gpu: Gpu, commands: Commands) -> None:
 
     A MIG instance has no reset of its own, and its GPU's would end what others compute: it is left as it is.
     """
-    if _is_instance(gpu) and not commands.mig:
+    if is_instance(gpu) and not commands.mig:
         return
     _run(gpu, commands, ())
 
@@ -115,7 +125,7 @@ def _in_time(deadline: float) -> None:
 
 
 def _run(gpu: Gpu, commands: Commands, pass_fds: Sequence[int]) -> tuple[str, Done]:
-    template = commands.mig if _is_instance(gpu) else getattr(commands, gpu.vendor, ())
+    template = commands.of(gpu)
     if not template:
         kind = "a MIG instance" if gpu.vendor == "nvidia" else f"a GPU of {gpu.vendor}"
         raise HostError("reset", gpu.uuid, f"no command is configured that clears {kind}", transient=False)
@@ -128,7 +138,7 @@ def _run(gpu: Gpu, commands: Commands, pass_fds: Sequence[int]) -> tuple[str, Do
     return argv[0], done
 
 
-def _is_instance(gpu: Gpu) -> bool:
+def is_instance(gpu: Gpu) -> bool:
     return bool(gpu.card) or gpu.parts > 1 or gpu.uuid.startswith("MIG-")
 
 
