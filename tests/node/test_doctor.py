@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import doctor, oci_runtimes
+from gpuaas.node.host import doctor, limits, oci_runtimes
 from gpuaas.node.host.cgroups.layout import Layout, detect
 from gpuaas.node.host.findings import Finding, bad, good
 from gpuaas.node.host.gpus import cdi_read, checks
@@ -173,6 +173,26 @@ def test_instances_that_nobody_clears_are_warned_about() -> None:
 def test_gpus_in_trouble_and_no_gpus_at_all_need_nothing(tmp_path: Path) -> None:
     assert checks.check([replace(NULL, trouble="XID 79")], library(tmp_path), Commands()) == []
     assert checks.check([], library(tmp_path), Commands()) == []
+
+
+def test_nothing_is_unlimited_unless_somebody_asks_for_it() -> None:
+    lacking = doctor.limit("image", "mkfs.ext4 is not installed", "apt install e2fsprogs")
+    assert (lacking.ok, lacking.required) == (False, True)
+    assert "--disk-limit none" in lacking.remedy
+    assert doctor.limit("image", "", "").ok
+    asked = doctor.limit("none", *limits.missing("none"))
+    assert asked.ok
+    assert "as asked" in asked.value
+
+
+def test_a_file_system_that_is_a_module_is_there_too(tmp_path: Path) -> None:
+    (tmp_path / "filesystems").write_text("nodev\ttmpfs\n\txfs\n")
+    modules = tmp_path / os.uname().release
+    modules.mkdir()
+    assert limits.has_filesystem("xfs", tmp_path, tmp_path)
+    assert not limits.has_filesystem("ext4", tmp_path, tmp_path)
+    (modules / "modules.dep").write_text("kernel/fs/ext4/ext4.ko.xz: kernel/fs/jbd2/jbd2.ko.xz\n")
+    assert limits.has_filesystem("ext4", tmp_path, tmp_path)
 
 
 def test_the_text_says_what_to_do() -> None:

@@ -360,7 +360,7 @@ def test_an_agent_killed_at_any_moment_does_no_harm(
 
 @needs("mmdebstrap", "nsenter", "chroot")
 def test_a_login_works_on_the_real_image(base_image: Images, paths: Paths, namespaces: Namespaces) -> None:
-    rootfs = Rootfs(paths, base_image, namespaces, limits.choose())
+    rootfs = Rootfs(paths, base_image, namespaces, limits.named(limits.DEFAULT))
     rootfs.ensure(ID, BODY)
     userns = idmaps.user_namespace(BASE)
     user = [f"--user=/proc/self/fd/{userns}", "--setuid=0", "--setgid=0"]

@@ -55,6 +55,8 @@ def _node_options(command: _Command) -> _Command:
 @click.option("--deny-network", "denied", multiple=True, metavar="CIDR", help="Machines never reach it.")
 @click.option("--base-image", metavar="VERSION", help="An imported one.  [default: our own Debian, built if need be]")
 @click.option("--disk-mib", type=click.IntRange(256), default=64 * 1024, show_default=True, help="Of each machine.")
+@click.option("--disk-limit", type=click.Choice(["image", "none"]), default="image", show_default=True,
+              help="How that is kept. none: one machine can fill the disk for all.")  # fmt: skip
 @click.option("--fetch-mib-per-second", type=click.FloatRange(0), default=0, metavar="NUMBER",
               help="Of images of runtimes, each.  [default: as fast as they come]")  # fmt: skip
 @click.option("--clear-mig", default="", metavar="COMMAND",
@@ -123,12 +125,13 @@ def import_image(session: Session, /, archive: Path, image_name: str, **options:
               default=lambda: default_state_dir() / "agent")  # fmt: skip
 @click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Do not look for real ones.")
 @click.option("--clear-mig", default="", metavar="COMMAND", help="What `agent run` is told.")
+@click.option("--disk-limit", type=click.Choice(["image", "none"]), default="image", help="What `agent run` is told.")
 @click.pass_obj
-def doctor(session: Session, state_dir: Path, simulate_gpus: str, clear_mig: str) -> None:
+def doctor(session: Session, state_dir: Path, simulate_gpus: str, clear_mig: str, disk_limit: str) -> None:
     """Say what this machine offers, what is missing, and how to get it. Exits with 1 if it cannot take machines."""
     from gpuaas.node.main import examine
 
-    findings, ready, text = examine(state_dir, simulate_gpus, clear_mig)
+    findings, ready, text = examine(state_dir, simulate_gpus, clear_mig, disk_limit)
     output.json(findings) if session.json else output.echo(text)
     if not ready:
         raise SystemExit(1)

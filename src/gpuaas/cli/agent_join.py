@@ -31,6 +31,8 @@ SETTINGS = Path("/etc/gpuaas/agent.env")
 @click.option("--simulate-gpus", default="", metavar="NxMODEL", help="Such as 8xH100.  [default: real ones]")
 @click.option("--clear-mig", default="", metavar="COMMAND",
               help="Clears a MIG instance ({uuid}, {index} and {bus} are filled in) before its next user.")  # fmt: skip
+@click.option("--disk-limit", type=click.Choice(["image", "none"]), default="image", show_default=True,
+              help="How what a machine may write is limited. none: one can fill the disk for all.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
               default=lambda: default_state_dir() / "agent", help="Where it keeps everything.")  # fmt: skip
 @click.option("--host", type=click.Choice(["linux", "modelled"]), default="linux", show_default=True,
@@ -49,7 +51,8 @@ def join(session: Session, /, server: str, join_token: str, service: bool | None
 
     token = sys.stdin.readline().strip() if join_token == "-" else join_token  # noqa: S105
     if options["host"] == "linux":
-        _, ready, said = examine(options["state_dir"], options["simulate_gpus"], options["clear_mig"])
+        asked = (options[name] for name in ("state_dir", "simulate_gpus", "clear_mig", "disk_limit"))
+        _, ready, said = examine(*asked)
         output.echo(said, err=True)
         if not ready:
             raise Invalid("This host cannot be a node yet; nothing was changed.", "Get what is missing, then join.")
@@ -73,6 +76,7 @@ def _options(address: str, options: dict[str, Any]) -> list[str]:
     found = ["--name", options["name"], "--address", address, "--state-dir", str(options["state_dir"])]
     for name in ("simulate_gpus", "clear_mig"):
         found += [f"--{name.replace('_', '-')}", options[name]] if options[name] else []
+    found += ["--disk-limit", options["disk_limit"]] if options["disk_limit"] != "image" else []
     return found + (["--host", options["host"]] if options["host"] != "linux" else [])
 
 

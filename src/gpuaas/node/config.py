@@ -23,6 +23,7 @@ class AgentConfig:
     pool: str = "198.18.0.0/15"  # the addresses of machines, behind this node's own
     denied: tuple[str, ...] = ()  # networks that machines never reach
     disk_mib: int = 64 * 1024  # of each machine
+    disk_limit: str = "image"  # how that is kept: see host/limits.py; or none
     base_image: str | None = None  # an imported one instead of our own
     quick_cgroups: bool = True  # whether the kernel may be told to favour moves between cgroups
     image_store: Path | None = None  # shared by several agents; below `state_dir` unless told

@@ -79,9 +79,11 @@ async def run(
         await _serve(config, Runner(host, journal, clock, lanes), me, stop, prepare)
 
 
-def examine(state_dir: Path, simulate_gpus: str, clear_mig: str) -> tuple[list[dict[str, object]], bool, str]:
+def examine(
+    state_dir: Path, simulate_gpus: str, clear_mig: str, disk_limit: str
+) -> tuple[list[dict[str, object]], bool, str]:
     """What the doctor finds: as data, whether this machine can take machines, and as text."""
-    found = doctor.check(Paths(state_dir), simulated_gpus=simulate_gpus, clear_mig=clear_mig)
+    found = doctor.check(Paths(state_dir), simulated_gpus=simulate_gpus, clear_mig=clear_mig, disk_limit=disk_limit)
     return [asdict(each) for each in found], findings.ready(found)[0], findings.render(found)
 
 
@@ -139,6 +141,7 @@ def linux_host(config: AgentConfig) -> LinuxHost:
             pool=config.pool,
             denied=config.denied,
             disk_mib=config.disk_mib,
+            disk_limit=config.disk_limit,
             base_image=config.base_image,
             quick_cgroups=config.quick_cgroups,
         )

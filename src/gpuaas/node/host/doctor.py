@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host import oci_runtimes, tools
+from gpuaas.node.host import limits, oci_runtimes, tools
 from gpuaas.node.host.cgroups import layout as cgroup_layout
 from gpuaas.node.host.cgroups import moves
 from gpuaas.node.host.cgroups.layout import Layout
@@ -39,7 +39,14 @@ _PROBE_PREFIX = ".doctor-"
 _POOR_FILESYSTEMS = {"overlay", "nfs", "nfs4", "9p", "tmpfs"}
 
 
-def check(paths: Paths, *, simulated_gpus: str = "", interfaces: str = "gv", clear_mig: str = "") -> list[Finding]:
+def check(
+    paths: Paths,
+    *,
+    simulated_gpus: str = "",
+    interfaces: str = "gv",
+    clear_mig: str = "",
+    disk_limit: str = limits.DEFAULT,
+) -> list[Finding]:
     layout = cgroup_layout.detect()
     tried = _try(paths.state)
     found = Found() if simulated_gpus else discover()
@@ -59,6 +66,7 @@ def check(paths: Paths, *, simulated_gpus: str = "", interfaces: str = "gv", cle
         images(tried["erofs"]),
         _state_directory(paths.state),
         _disk(paths.state),
+        limit(disk_limit, *limits.missing(disk_limit)),
         gpus(found, simulated_gpus),
         *gpu_checks.check(found.gpus, cdi_read.read(), cleared_by(clear_mig)),
     ]
@@ -104,6 +112,16 @@ def images(file_backed_trouble: str, loop_control: Path = Path("/dev/loop-contro
     return bad(
         "EROFS images", "", f"no loop devices; {file_backed_trouble or 'disk limits need them'}", "modprobe loop"
     )
+
+
+def limit(name: str, problem: str, remedy: str) -> Finding:
+    """Required: one machine without a limit can take the disk from all the others. Whoever wants that has to say so."""
+    if name == "none":
+        return good("disk limit", "none, as asked: one machine can fill the disk for all")
+    if problem:
+        remedy = f"{remedy}; or let machines fill the disk: gpuaas agent run --disk-limit none"
+        return bad("disk limit", "does not work", problem, remedy)
+    return good("disk limit", "an ext4 image for each machine")
 
 
 def gpus(found: Found, simulated: str = "") -> Finding:

@@ -1,9 +1,10 @@
 """How much an allocation may write: drivers, because kernels and machines differ.
 
   image   a sparse ext4 file of the allowed size, mounted through a loop device
-  none    a plain directory: no limit, for machines that can do nothing better
+  none    a plain directory: no limit, only for whoever asks for it
 
-(Project quotas would be a third.) A layer keeps the driver that it was made with.
+(Project quotas would be a third.) A layer keeps the driver that it was made with. A host that cannot do what it was
+asked for takes no machines: nothing is silently unlimited.
 """
 
 import errno
@@ -17,13 +18,14 @@ from pathlib import Path
 from typing import Protocol
 
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.command import Done, run
+from gpuaas.node.host.command import SEARCH_PATH, Done, run
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import loops
 from gpuaas.node.host.mounts.operations import AnyOperation, Bind, Image
 
 SPARE = "spare-"  # begins the names of images that nobody has yet
 SPARES = 4
+DEFAULT = "image"
 _MIB = 1024 * 1024
 # One group of inode tables in 256 and two copies of the superblock: the file stays below a MiB until it is used.
 # Tables and journal of a sparse file are zero already.
@@ -123,22 +125,27 @@ def named(name: str) -> Limit:
     return LIMITS[name]
 
 
-def missing(name: str) -> str:
-    """What this machine lacks for a driver, in words; empty when it can be used."""
+def missing(name: str) -> tuple[str, str]:
+    """What this machine lacks for a driver, and how to get it, in words; empty when it can be used."""
     if name == "none":
-        return ""
-    if shutil.which("mkfs.ext4") is None:
-        return "mkfs.ext4 is not installed (package e2fsprogs)"
-    if "\text4\n" not in Path("/proc/filesystems").read_text():
-        return "the kernel has no ext4"
+        return "", ""
+    if shutil.which("mkfs.ext4", path=SEARCH_PATH) is None:
+        return "mkfs.ext4 is not installed", "apt install e2fsprogs"
+    if not has_filesystem("ext4"):
+        return "the kernel has no ext4", "use a kernel with ext4"
     if not os.access("/dev/loop-control", os.R_OK | os.W_OK):
-        return "there is no /dev/loop-control (kernel module loop)"
-    return ""
+        return "there is no /dev/loop-control that can be used", "modprobe loop, and run as root"
+    return "", ""
 
 
-def choose() -> Limit:
-    """The best driver that this machine can do."""
-    return LIMITS["none" if missing("image") else "image"]
+def has_filesystem(name: str, proc: Path = Path("/proc"), modules: Path = Path("/lib/modules")) -> bool:
+    """Now, or as a module, which the first mount loads: a host may have nothing on ext4 yet."""
+    if f"\t{name}\n" in (proc / "filesystems").read_text():
+        return True
+    try:
+        return f"/{name}.ko" in (modules / os.uname().release / "modules.dep").read_text()
+    except OSError:
+        return False
 
 
 def _spares(layers: Path, size_mib: int) -> list[Path]:

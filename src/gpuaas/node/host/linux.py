@@ -78,7 +78,7 @@ class LinuxConfig:
     pool: str = "198.18.0.0/15"
     denied: tuple[str, ...] = ()  # networks that machines never reach
     disk_mib: int = 64 * 1024
-    limit: str = ""  # the driver of the disk limit; empty: the best that works here
+    disk_limit: str = limits.DEFAULT  # its driver
     pids: int = 32768  # processes and threads of a machine
     runtime: str = ""  # the OCI runtime; empty: the best that is installed
     start_seconds: float = 30.0  # for the OCI runtime
@@ -100,7 +100,7 @@ class LinuxHost:
             paths,
             self._images,
             self._namespaces,
-            limits.named(config.limit) if config.limit else limits.choose(),
+            limits.named(config.disk_limit),
             config.disk_mib,
         )
         self._network = Network(
@@ -138,6 +138,7 @@ class LinuxHost:
                 simulated_gpus=config.simulate_gpus,
                 interfaces=config.interfaces,
                 clear_mig=config.clear_mig,
+                disk_limit=config.disk_limit,
             )
             ready, reason = findings.ready(found)
             if ready:
