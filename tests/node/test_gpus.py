@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuaas.node.host.gpus import amd, links, nvml, pci
+from gpuaas.node.host.gpus import amd, links, nvml, pci, use
 from gpuaas.node.host.gpus.discover import discover
 from gpuaas.node.host.gpus.gpu import Gpu, label, report, slots
 from gpuaas.node.host.gpus.recorded import RecordedAmdSmi, RecordedGpu, RecordedNvml
 from gpuaas.node.host.gpus.scrub import Commands
 from gpuaas.node.host.gpus.source import RealGpus
 from gpuaas.node.host.gpus.xids import Xids
-from gpuaas.wire.node import GpuReport
+from gpuaas.wire.node import GpuReport, GpuSample
 
 GIB = 2**30
 H100 = "NVIDIA H100 80GB HBM3"
@@ -306,3 +306,58 @@ def test_a_driver_that_tells_of_no_events_still_has_its_gpus(tmp_path: Path) -> 
     library = RecordedNvml([h100(0)], tells_events=False)
     real = RealGpus(look=lambda: nvml.read(library, tmp_path, tmp_path), load=lambda: library)
     assert [gpu.trouble for gpu in real.found().gpus] == [""]
+
+
+MI300X = Gpu("GPU-1", 0, "amd", "MI300X", 196592, bus="0000:c1:00.0")
+IN_USE = {
+    "bdf": "0000:c1:00.0",
+    "activity": {"gfx_activity": 71, "umc_activity": 20, "mm_activity": "N/A"},
+    "vram_usage": {"vram_used": 4096, "vram_total": 196592},
+    "power": {"socket_power": "N/A", "current_socket_power": 312, "average_socket_power": 65535},
+    "current at the junction": 64,
+}
+
+
+def use_of(recorded: dict[str, object], gpu: Gpu = MI300X) -> dict[str, object]:
+    """All that is known."""
+    found = use.sample(gpu, none_nvml, lambda: RecordedAmdSmi([recorded]))
+    assert msgspec.json.decode(msgspec.json.encode(found), type=GpuSample) == found, "it fits the wire"
+    return {name: value for name, value in msgspec.to_builtins(found).items() if value not in (None, "")}
+
+
+def test_how_busy_an_amd_gpu_is() -> None:
+    assert use_of(IN_USE) == {
+        "gpu": "GPU-1",
+        "busy_percent": 71.0,
+        "memory_used_mib": 4096,
+        "memory_mib": 196592,
+        "temperature_celsius": 64.0,
+        "power_watts": 312.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "unknown"),
+    [
+        ({"activity": {"gfx_activity": "N/A"}}, "busy_percent"),
+        ({"activity": {"gfx_activity": 0xFFFF}}, "busy_percent"),
+        ({"power": {"average_socket_power": 0xFFFF}}, "power_watts"),
+        ({"current at the junction": "N/A"}, "temperature_celsius"),
+        ({"vram_usage": {}}, "memory_used_mib"),
+    ],
+)
+def test_what_an_amd_gpu_does_not_tell_stays_unknown(changes: dict[str, object], unknown: str) -> None:
+    known = use_of(IN_USE | changes)
+    assert unknown not in known
+    assert known["memory_mib"] == 196592
+    assert set(use_of(IN_USE)) - set(known) == {unknown}
+
+
+def test_temperatures_are_degrees_whatever_the_library_counts_in() -> None:
+    assert use_of(IN_USE | {"current at the edge": 45500})["temperature_celsius"] == 45.5
+
+
+def test_an_amd_gpu_that_does_not_answer_has_its_memory_only() -> None:
+    assert use_of({"bdf": "0000:ff:00.0"}) == {"gpu": "GPU-1", "memory_mib": 196592}
+    silent = use.sample(MI300X, none_nvml, none_amd)
+    assert (silent.busy_percent, silent.memory_mib) == (None, 196592)

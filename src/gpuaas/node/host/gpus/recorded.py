@@ -138,12 +138,34 @@ class RecordedAmdSmi:
 
     gpus: list[dict[str, Any]]
     AmdSmiException: type[Exception] = RecordedError
+    AmdSmiTemperatureType: Any = field(
+        default_factory=lambda: SimpleNamespace(EDGE="the edge", JUNCTION="the junction")
+    )
+    AmdSmiTemperatureMetric: Any = field(default_factory=lambda: SimpleNamespace(CURRENT="current"))
 
     def amdsmi_init(self) -> None:
         pass
 
     def amdsmi_get_processor_handles(self) -> list[dict[str, Any]]:
         return self.gpus
+
+    def amdsmi_get_processor_handle_from_bdf(self, bdf: str) -> dict[str, Any]:
+        for gpu in self.gpus:
+            if gpu.get("bdf") == bdf:
+                return gpu
+        raise RecordedError("AMDSMI_STATUS_NOT_FOUND")
+
+    def amdsmi_get_gpu_activity(self, handle: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._of(handle, "activity"))
+
+    def amdsmi_get_gpu_vram_usage(self, handle: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._of(handle, "vram_usage"))
+
+    def amdsmi_get_power_info(self, handle: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._of(handle, "power"))
+
+    def amdsmi_get_temp_metric(self, handle: dict[str, Any], sensor: str, metric: str) -> Any:
+        return self._of(handle, f"{metric} at {sensor}")
 
     def amdsmi_get_gpu_device_uuid(self, handle: dict[str, Any]) -> str:
         return str(self._of(handle, "uuid"))
