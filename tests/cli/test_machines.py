@@ -291,3 +291,23 @@ def test_strays(gpuaas: Gpuaas, server: Playback) -> None:
     said = gpuaas("node", "remove-stray", "n1", id, "--yes")
     assert said.out == f"n1 removes {id}.\n"
     assert server.asked[-1].json == {"confirm": id}
+
+
+def test_how_a_slot_was_scrubbed(gpuaas: Gpuaas, server: Playback) -> None:
+    said = [{"gpu": "GPU-1", "clean": True, "evidence": "reset by nvidia-smi in 2.1 s"}]
+    last = {"at": "2030-01-01T00:00:00Z", "clean": True, "allocation_id": "al-aaaaaaaaaaaaaaaa", "gpus": said}
+    shape = {"gpu_model": "H100", "cpus": 4, "memory_mib": 4096, "reason": "", "allocation_id": None}
+    slot = {"id": "sl-aaaaaaaaaaaaaaaa", "name": "gpu0", "gpus": ["GPU-1"], "state": "approved", **shape}
+    slot |= {"allowed_actions": [], "scrubbing": True, "last_scrub": last}
+    node = {"id": "nd-aaaaaaaaaaaaaaaa", "name": "n1", "state": "ready", "org_id": None, "ready": True, "reason": ""}
+    node |= {"address": "n1", "agent_version": "1", "gpus": 1, "last_seen_at": None, "slots": [slot]}
+    server.on("GET", "/api/v1/nodes/n1", Answer(200, {**node, "created_at": "2030-01-01T00:00:00Z"}))
+    shown = gpuaas("slot", "show", "n1", "gpu0").out
+    assert "after al-aaaaaaaaaaaaaaaa" in shown
+    assert "reset by nvidia-smi in 2.1 s" in shown
+    assert "scrubbing" in shown
+    assert "scrubbing" in gpuaas("slot", "ls", "n1").out
+    assert json.loads(gpuaas("slot", "show", "n1", "gpu0", "--json").out)["last_scrub"]["clean"] is True
+    unknown = gpuaas("slot", "show", "n1", "gpu9")
+    assert unknown.code == 2
+    assert "gpuaas slot ls n1" in unknown.err

@@ -139,10 +139,17 @@ def remove_stray(session: Session, name: str, id: str, yes: bool) -> None:
     return output.note(f"`gpuaas node return {name} SLOT` gives its slots back.")
 
 
-def _slot_row(s: "SlotView") -> tuple[object, ...]:
+def state(node: "NodeView", slot: "SlotView") -> str:
+    """What matters to whoever looks for a free one."""
+    if slot.state != "approved":
+        return slot.state
+    return "scrubbing" if slot.scrubbing else "drained" if slot.drain or node.drain else slot.state
+
+
+def _slot_row(node: "NodeView", s: "SlotView") -> tuple[object, ...]:
     why = s.reason or drained(s.drain)
     where = s.numa, s.link_group
-    return s.name, s.state, s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), *where, s.allocation_id, why
+    return s.name, state(node, s), s.gpu_model, len(s.gpus), s.cpus, memory(s.memory_mib), *where, s.allocation_id, why
 
 
 def drained(drain: "DrainView | None") -> str:
@@ -171,5 +178,5 @@ def show_node(session: Session, item: "NodeView") -> None:
         ]
     )
     output.echo()
-    rows = [_slot_row(slot) for slot in item.slots]
+    rows = [_slot_row(item, slot) for slot in item.slots]
     return output.table(("SLOT", "STATE", "MODEL", "GPUS", "CPUS", "MEMORY", "NUMA", "LINK", "MACHINE", "REASON"), rows)

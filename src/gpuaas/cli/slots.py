@@ -6,12 +6,14 @@ import click
 
 from gpuaas.cli import output
 from gpuaas.cli.command import Group
-from gpuaas.cli.nodes import drained, show_node
+from gpuaas.cli.invalid import Invalid
+from gpuaas.cli.nodes import drained, show_node, state
+from gpuaas.cli.offers import memory
 from gpuaas.cli.session import Session
 from gpuaas.cli.units import duration
 
 if TYPE_CHECKING:
-    from gpuaas.sdk.types import NodeView, SlotView
+    from gpuaas.sdk.types import GpuScrubView, NodeView, SlotView
 
 _node, _slot = click.argument("node", metavar="NODE"), click.argument("name", metavar="SLOT")
 _reason = click.option("--reason", "-r", required=True, help="Why.")
@@ -35,13 +37,56 @@ def ls(session: Session, node: str | None) -> None:
     return output.table(columns, rows, empty="No slots. `gpuaas node ls` shows what has joined.")
 
 
+@slot.command()
+@_node
+@_slot
+@click.pass_obj
+def show(session: Session, node: str, name: str) -> None:
+    """Show one slot, with the evidence of its last scrub."""
+    found = session.client().nodes.show(node)
+    item = next((each for each in found.slots if name in (each.id, each.name)), None)
+    if item is None:
+        raise Invalid(f"{node} has no slot {name}.", f"`gpuaas slot ls {node}` lists them.")
+    if session.json:
+        return output.json(item)
+    output.fields(
+        [
+            ("slot", item.name),
+            ("id", item.id),
+            ("node", found.name),
+            ("state", state(found, item)),
+            ("reason", item.reason or drained(item.drain or found.drain)),
+            ("machine", item.allocation_id),
+            ("model", item.gpu_model),
+            ("cpus", item.cpus),
+            ("memory", memory(item.memory_mib)),
+            ("last scrub", _last_scrub(item)),
+        ]
+    )
+    output.echo()
+    said = {each.gpu: each for each in item.last_scrub.gpus} if item.last_scrub else {}
+    rows = [(gpu, *_evidence(said.get(gpu))) for gpu in item.gpus]
+    return output.table(("GPU", "CLEAN", "EVIDENCE"), rows)
+
+
+def _last_scrub(item: "SlotView") -> str:
+    last = item.last_scrub
+    if last is None:
+        return "none yet"
+    after = f"after {last.allocation_id}" if last.allocation_id else "when it was returned"
+    return f"{output.moment(last.at)}, {after}"
+
+
+def _evidence(scrub: "GpuScrubView | None") -> tuple[str, str]:
+    return ("", "") if scrub is None else ("yes" if scrub.clean else "no", scrub.evidence)
+
+
 def _row(node: "NodeView", item: "SlotView") -> tuple[object, ...]:
-    state = "drained" if item.state == "approved" and (item.drain or node.drain) else item.state
     reason = item.reason or drained(item.drain or node.drain)
     return (
         node.name,
         item.name,
-        state,
+        state(node, item),
         item.gpu_model,
         len(item.gpus),
         item.numa,

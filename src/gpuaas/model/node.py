@@ -38,6 +38,23 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """Who has a slot. What is not a machine is the scrub of one that was returned."""
+
+    holder_id: str
+    state: str  # of the claim
+
+
+@dataclass(frozen=True)
+class LastScrub:
+    """How a slot was cleared after somebody, or when it was returned, and what its node says that proves it."""
+
+    holder_id: str
+    at: datetime
+    evidence: list[dict[str, Any]]  # of each GPU: gpu, clean, evidence
+
+
+@dataclass(frozen=True)
 class Stray:
     """A machine that a node has, and this database, restored from an older copy, does not know."""
 

@@ -8,8 +8,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from control.cluster import Cluster
 from control.fleet import Agent, condition, join_token
 from gpuaas.control.app import nodes
+from gpuaas.control.http import views
 from gpuaas.control.store import nodes as rows
 from gpuaas.kit.errors import Problem
+from gpuaas.wire.api import SlotView
 from gpuaas.wire.node import Holding, Scrub, Spec
 
 
@@ -187,3 +189,29 @@ def test_a_scrub_that_is_known_is_no_drift(cluster: Cluster) -> None:
     spec = returned(cluster, agent)
     agent.report(unknown=[Holding(spec.id, 1, 1, 0, [], gpus=spec.gpus)])
     assert [slot.state for slot in cluster.slots(agent)] == ["approved"]
+
+
+def shown(cluster: Cluster) -> SlotView:
+    """As operators see it."""
+    (slot,) = views.node(*cluster.store.transact(nodes.show_node, cluster.caller, "node-1")).slots
+    return slot
+
+
+def test_operators_see_the_last_scrub(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=1)
+    assert (shown(cluster).last_scrub, shown(cluster).scrubbing) == (None, False)
+    spec = returned(cluster, agent)
+    (machine,) = cluster.sql("SELECT id FROM allocations")
+    slot = shown(cluster)
+    assert (slot.scrubbing, slot.allocation_id) == (True, None), "a scrub is no machine"
+    assert slot.last_scrub is not None
+    assert (slot.last_scrub.clean, slot.last_scrub.allocation_id) == (False, machine.id)
+    agent.report(condition(spec, "gone", scrubs=[Scrub("GPU-node-1-0", clean=True, evidence="all zeros")]))
+    slot = shown(cluster)
+    assert slot.last_scrub is not None
+    assert (slot.scrubbing, slot.last_scrub.clean, slot.last_scrub.allocation_id) == (False, True, None)
+    assert [(each.gpu, each.evidence) for each in slot.last_scrub.gpus] == [("GPU-node-1-0", "all zeros")]
+    id = cluster.launch()
+    cluster.release(id)  # before its node has heard of it: nothing was there, and nothing was scrubbed
+    agent.report(condition(agent.pull()[0], "gone"))
+    assert shown(cluster).last_scrub == slot.last_scrub

@@ -14,9 +14,9 @@ from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, not_found
 from gpuaas.model.identity import Caller
 from gpuaas.model.lifecycle import SLOT
-from gpuaas.model.node import Node, Slot
+from gpuaas.model.node import Hold, LastScrub, Node, Slot
 
-Shown = tuple[Node, list[Slot], dict[str, str], list[Drain]]
+Shown = tuple[Node, list[Slot], dict[str, Hold], list[Drain], dict[str, LastScrub]]
 
 
 def create_join_token(
@@ -128,10 +128,11 @@ def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> Shown:
 
 
 def _shown(tx: Tx, node: Node) -> Shown:
-    """With its slots, which allocation holds which, and what is drained."""
+    """With its slots, which allocation holds which, what is drained, and how each was scrubbed last."""
     current = nodes.node(tx, node.id)
     assert current is not None
-    return current, slots.slots(tx, node.id), slots.holders(tx, node.id), drains.on_node(tx, node.id)
+    drained, scrubs = drains.on_node(tx, node.id), slots.scrubs(tx, node.id)
+    return current, slots.slots(tx, node.id), slots.holders(tx, node.id), drained, scrubs
 
 
 def _trouble(node: Node, slot: Slot) -> str:

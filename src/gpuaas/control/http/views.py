@@ -1,5 +1,6 @@
 """From model to wire: what goes out, and nothing else."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ from gpuaas.control.app import lease_terms
 from gpuaas.control.store.drains import Drain
 from gpuaas.control.store.events import AuditEntry, Event
 from gpuaas.control.store.surroundings import Shown, Surroundings
+from gpuaas.kit.ids import is_id
 from gpuaas.model.allocation import Allocation, ssh_port
 from gpuaas.model.break_glass import BreakGlass
 from gpuaas.model.identity import Member, Org, Project, SshKey, Token, User
@@ -17,7 +19,7 @@ from gpuaas.model.invitation import Invitation
 from gpuaas.model.lease import GRACE, STOPPED, Deadline, Lease
 from gpuaas.model.lifecycle import SLOT
 from gpuaas.model.login import Login
-from gpuaas.model.node import Node, Offer, Slot
+from gpuaas.model.node import Hold, LastScrub, Node, Offer, Slot
 from gpuaas.model.operation import Operation
 from gpuaas.model.placement import Plan, Reason
 from gpuaas.wire import api
@@ -142,7 +144,17 @@ def drain(drain: Drain | None) -> api.DrainView | None:
     return None if drain is None else api.DrainView(drain.reason, drain.created_at, drain.deadline)
 
 
-def slot(slot: Slot, holder: str | None, drained: Drain | None) -> api.SlotView:
+def scrub(last: LastScrub | None, gpus: Sequence[str]) -> api.ScrubView | None:
+    """What was said of these GPUs; a machine may have had others too."""
+    if last is None:
+        return None
+    said = [api.GpuScrubView(each["gpu"], each["clean"], each["evidence"]) for each in last.evidence]
+    mine = [each for each in said if each.gpu in gpus]
+    clean = {each.gpu for each in mine if each.clean}.issuperset(gpus)
+    return api.ScrubView(last.at, clean, last.holder_id if is_id(last.holder_id, "al") else None, mine)
+
+
+def slot(slot: Slot, held: Hold | None, drained: Drain | None, scrubbed: LastScrub | None) -> api.SlotView:
     return api.SlotView(
         slot.id,
         slot.name,
@@ -152,16 +164,20 @@ def slot(slot: Slot, holder: str | None, drained: Drain | None) -> api.SlotView:
         slot.memory_mib,
         slot.state,
         slot.reason,
-        holder,
+        held.holder_id if held and is_id(held.holder_id, "al") else None,
         list(SLOT.allowed(slot.state)),
         slot.numa,
         drain(drained),
         slot.link_group,
         slot.card,
+        held is not None and held.state == "scrubbing",
+        scrub(scrubbed, slot.gpus),
     )
 
 
-def node(node: Node, slots: list[Slot], holders: dict[str, str], drains: list[Drain]) -> api.NodeView:
+def node(
+    node: Node, slots: list[Slot], holders: dict[str, Hold], drains: list[Drain], scrubs: dict[str, LastScrub]
+) -> api.NodeView:
     inventory = node.inventory or {}
     drained = {item.target_id: item for item in drains}
     return api.NodeView(
@@ -176,7 +192,7 @@ def node(node: Node, slots: list[Slot], holders: dict[str, str], drains: list[Dr
         len(inventory.get("gpus", [])),
         node.last_seen_at,
         node.created_at,
-        [slot(item, holders.get(item.id), drained.get(item.id)) for item in slots],
+        [slot(item, holders.get(item.id), drained.get(item.id), scrubs.get(item.id)) for item in slots],
         drain(drained.get(node.id)),
     )
 

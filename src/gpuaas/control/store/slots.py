@@ -14,7 +14,7 @@ from gpuaas.control.store.rows import columns, many
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Stale
 from gpuaas.model.lifecycle import SLOT
-from gpuaas.model.node import Slot
+from gpuaas.model.node import Hold, LastScrub, Slot
 from gpuaas.model.placement import NodeView, SlotView, Wanted
 
 
@@ -55,14 +55,30 @@ def by_ids(tx: Tx, slot_ids: list[str]) -> list[Slot]:
     return many(tx.conn, statement.order_by(t.slots.c.id), Slot)
 
 
-def holders(tx: Tx, node_id: str) -> dict[str, str]:
+def holders(tx: Tx, node_id: str) -> dict[str, Hold]:
     """Which allocation holds which slot."""
     statement = (
-        select(t.claims.c.slot_id, t.claims.c.allocation_id)
+        select(t.claims.c.slot_id, t.claims.c.allocation_id, t.claims.c.state)
         .join(t.slots, t.slots.c.id == t.claims.c.slot_id)
         .where(t.slots.c.node_id == node_id, t.claims.c.state != "freed")
     )
-    return {row.slot_id: row.allocation_id for row in tx.conn.execute(statement)}
+    return {row.slot_id: Hold(row.allocation_id, row.state) for row in tx.conn.execute(statement)}
+
+
+_SCRUBS = """
+    SELECT s.id, c.allocation_id, c.freed_at, c.evidence
+    FROM slots s, LATERAL (
+        SELECT allocation_id, freed_at, evidence FROM claims
+        WHERE slot_id = s.id AND state = 'freed' AND jsonb_array_length(evidence) > 0
+        ORDER BY freed_at DESC LIMIT 1
+    ) c
+    WHERE s.node_id = %(node_id)s AND s.state <> 'retired'
+"""
+
+
+def scrubs(tx: Tx, node_id: str) -> dict[str, LastScrub]:
+    """By slot, the last one that its node gave evidence of."""
+    return {slot_id: LastScrub(*rest) for slot_id, *rest in tx.run(_SCRUBS, {"node_id": node_id})}
 
 
 def set_aside(tx: Tx, allocation_ids: list[str]) -> dict[str, tuple[str, ...]]:

@@ -55,6 +55,21 @@ class Pool(In, frozen=True):
     tenant: Ref | None = None
 
 
+class GpuScrubView(Out, frozen=True):
+    gpu: str
+    clean: bool
+    evidence: str  # in the node's words: how it was cleared, and by what it knows
+
+
+class ScrubView(Out, frozen=True):
+    """`clean`: every GPU of the slot was. `allocation_id`: whose it had been; none where the slot was returned."""
+
+    at: datetime
+    clean: bool
+    allocation_id: str | None
+    gpus: list[GpuScrubView]
+
+
 class SlotView(Out, frozen=True):
     id: str
     name: str
@@ -70,6 +85,8 @@ class SlotView(Out, frozen=True):
     drain: "DrainView | None" = None
     link_group: int | None = None  # slots of a node with the same number: their GPUs are linked directly
     card: str | None = None  # the GPU that its MIG instances are parts of
+    scrubbing: bool = False  # nobody gets it before its node has proved that nothing is left on it
+    last_scrub: "ScrubView | None" = None
 
 
 class NodeView(Out, frozen=True):

@@ -80,7 +80,7 @@ claims = Table(
     metadata,
     id_(),
     to("slot_id"),
-    to("allocation_id"),
+    to("allocation_id"),  # or a scrub's (operations/scrub.py)
     Column("state", Text, nullable=False),
     Column("evidence", JSONB),
     at("created_at"),
@@ -89,6 +89,7 @@ claims = Table(
     CheckConstraint("(state = 'freed') = (freed_at IS NOT NULL)", name="freed_at_when_freed"),
     Index("uq_claims_slot_live", "slot_id", unique=True, postgresql_where=text("state <> 'freed'")),
     Index("ix_claims_allocation_id", "allocation_id"),
+    Index("ix_claims_slot_freed", "slot_id", "freed_at", postgresql_where=text("state = 'freed'")),
 )
 
 # What each node should look like. `good` is the newest body that the node reported ready.
