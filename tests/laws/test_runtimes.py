@@ -384,6 +384,46 @@ def test_a_repair_reads_the_images_before_it_says_that_they_are_well(damaged: bo
     assert told(world) == AFTER[upgrade]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+def test_an_image_whose_file_has_changed_is_shown_to_nobody_before_it_was_read(damaged: bool) -> None:
+    world = before(upgrade)
+    upkeep = Upkeep(world.runner, world.clock)
+    world.host.touched.add(NEW)
+    if damaged:
+        world.host.damaged.add(NEW)
+    upgrade(world)
+    world.settle()
+    states = [(each.state, each.code, each.current) for each in world.condition().runtimes]
+    assert states == [("ready", "", True), ("fetching", "reading", False)]
+    assert world.condition().runtimes[1].message == "Its image is being read again."
+    assert shown(world) == AFTER[apply]
+    assert upkeep.read_again() == ([NEW] if damaged else [])
+    world.settle()
+    if damaged:
+        states = [(each.state, each.code, each.current) for each in world.condition().runtimes]
+        assert states == [("ready", "", True), ("fetching", "image_damaged", False)]
+        assert shown(world) == AFTER[apply]
+        (missing,) = world.runner.missing()
+        world.host.state.images[NEW] = 1000
+        world.runner.fetched(NEW, missing.ids)
+        world.settle()
+    assert shown(world) == told(world) == AFTER[upgrade]
+    assert upkeep.read_again() == []
+
+
+def test_what_nobody_waits_for_is_left_when_somebody_waits() -> None:
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock)
+    assert upkeep._may_go_slowly()
+    world.host.touched.add(NEW)
+    assert not upkeep._may_go_slowly()
+    assert upkeep.read_again() == []
+    assert upkeep._may_go_slowly()
+    world.want(ID, body(world.host, runtimes=BOTH, repairs=1))
+    world.settle()
+    assert not upkeep._may_go_slowly()
+
+
 def test_the_upkeep_ends_with_the_agent() -> None:
     world = before(remove)
     upkeep = Upkeep(world.runner, world.clock)

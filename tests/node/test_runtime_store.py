@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_half_an_image_never_has_its_name_and_the_next_agent_goes_on(store: Stor
     assert again.begin(DIGEST, len(DATA)) == 3000
     again.append(DIGEST, 3000, DATA[3000:])
     again.settle(DIGEST)
-    assert files(tmp_path) == [f"{DIGEST}.erofs"]
+    assert files(tmp_path) == [f".{DIGEST}.read", f"{DIGEST}.erofs"]
     assert again.digests() == {DIGEST: len(DATA)}
     assert again.intact(DIGEST)
 
@@ -60,6 +61,33 @@ def test_a_flipped_byte_is_found(store: Store, tmp_path: Path) -> None:
     assert not store.intact(DIGEST)
     store.remove(DIGEST)
     assert not store.intact(DIGEST)
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize("keeps_times", [False, True])
+def test_a_file_that_somebody_wrote_to_is_another_one_until_it_was_read(
+    store: Store, tmp_path: Path, keeps_times: bool
+) -> None:
+    assert not store.changed(DIGEST)  # it is not here
+    store.append(DIGEST, 0, DATA)
+    store.settle(DIGEST)
+    assert not store.changed(DIGEST)
+    assert not Store(tmp_path / "runtimes").changed(DIGEST)  # also for the next agent
+    file = tmp_path / "runtimes" / f"{DIGEST}.erofs"
+    before = file.stat()
+    time.sleep(0.02)  # older kernels count times in jiffies
+    with file.open("r+b") as opened:
+        opened.write(DATA[:1])
+    if keeps_times:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.changed(DIGEST)
+    assert Store(tmp_path / "runtimes").changed(DIGEST)
+    assert store.intact(DIGEST)
+    assert not store.changed(DIGEST)
+    assert not Store(tmp_path / "runtimes").changed(DIGEST)
+    (tmp_path / "runtimes" / f".{DIGEST}.read").write_text("1 2")
+    assert Store(tmp_path / "runtimes").changed(DIGEST)  # half of a word about it is none
+    store.remove(DIGEST)
     assert files(tmp_path) == []
 
 

@@ -20,7 +20,7 @@ from gpuaas.wire.node import Condition, RuntimeSpec
 from node.samples import ID, OTHER_ID
 from node.test_host_contract import make, remove, wanted
 from root.conftest import needs
-from root.erofs import Image, python, small
+from root.erofs import Image, erofs, python, small
 from root.linux import Keyed, Node, World
 
 pytestmark = needs("mkfs.erofs", "runc", "catatonit", "nft", "ssh", "ssh-keygen")
@@ -255,6 +255,69 @@ def test_a_flipped_byte_is_found_and_healed_under_a_running_machine(world: World
     assert world.ssh(f"{PLACE}/tool/current/bin/tool") == "1.0"
     assert apply(world) == []
     assert world.ssh(f"find {PLACE} -mindepth 1") == ""
+
+
+@pytest.mark.parametrize("is_shown", [False, True], ids=["anew", "shown to another"])
+def test_a_flipped_byte_is_found_by_the_next_apply(world: World, one: Image, two: Image, is_shown: bool) -> None:
+    """T47: refused, thrown away, fetched and verified; meanwhile the version before stays."""
+    host, other = world.node.host, replace(wanted(world.node.host, 1), memory_mib=256)
+    if is_shown:
+        make(host, OTHER_ID, other)
+        assert host.runtimes_ensure(OTHER_ID, replace(other, runtimes=[two.spec("tool", "2.0")]))[0].state == "ready"
+    apply(world, one.spec("tool", "1.0"))
+    upkeep = Upkeep(world.runner, world.clock)
+    file = world.node.config.paths.runtimes / f"{two.digest}.erofs"
+    before = file.stat()
+    with file.open("r+b") as opened:
+        opened.seek(two.data.index(b"echo 2.0") + 5)
+        opened.write(b"9")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # they did not want it to be seen
+    both = [one.spec("tool", "1.0", current=False), two.spec("tool", "2.0")]
+    assert apply(world, *both) == [("tool", "1.0", "ready", True), ("tool", "2.0", "fetching", False)]
+    assert world.settle().runtimes[1].code == "reading"
+    assert upkeep.read_again() == [two.digest]
+    (_, report) = world.settle().runtimes
+    assert (report.state, report.code) == ("fetching", "image_damaged")
+    assert world.ssh(f"{PLACE}/tool/current/bin/tool; ls {PLACE}/tool") == "1.0\n1.0\ncurrent"
+    (missing,) = world.runner.missing()
+    two.add(host)
+    world.runner.fetched(missing.digest, missing.ids)
+    assert told(world.settle()) == [("tool", "1.0", "ready", False), ("tool", "2.0", "ready", True)]
+    assert world.ssh(f"{PLACE}/tool/current/bin/tool") == "2.0"
+    assert upkeep.read_again() == []
+    if is_shown:
+        remove(host, OTHER_ID, other)
+
+
+@pytest.mark.parametrize("mounts", [True, False], ids=["a file of it", "what the kernel checks"])
+def test_what_changes_below_the_file_system_is_found_behind_the_apply(world: World, work: Path, mounts: bool) -> None:
+    """As far as its file says nobody wrote to it: it was read so long ago that it is read again all the same."""
+    tool = work / "large" / "bin" / "tool"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"#!/bin/sh\necho 1.0\n#{'-' * 20_000}\n")  # in blocks of its own, which nothing checks
+    tool.chmod(0o755)
+    one, place = erofs(work / "large"), world.node.config.paths.runtimes
+    one.add(world.node.host)
+    changed, at = bytearray(one.data), one.data.index(b"echo 1.0") + 5 if mounts else 1100
+    changed[at] ^= 1
+    file = place / f"{one.digest}.erofs"
+    file.write_bytes(changed)
+    os.utime(file, (1, 1))
+    now = file.stat()
+    said = f"{now.st_ino} {now.st_size} {now.st_mtime_ns} {now.st_ctime_ns}"
+    (place / f".{one.digest}.read").write_text(said)
+    world.agent()
+    upkeep = Upkeep(world.runner, world.clock)
+    assert apply(world, one.spec("tool", "1.0")) == [("tool", "1.0", "ready" if mounts else "failed", mounts)]
+    assert upkeep.read_again() == []
+    assert upkeep.read_behind() == one.digest
+    assert world.settle().runtimes[0].code == "image_damaged"
+    (missing,) = world.runner.missing()
+    one.add(world.node.host)
+    world.runner.fetched(missing.digest, missing.ids)
+    assert told(world.settle()) == [("tool", "1.0", "ready", True)]
+    assert world.ssh(f"{PLACE}/tool/current/bin/tool") == "1.0"
+    assert upkeep.read_behind() is None
 
 
 def test_the_descriptor_and_the_program_that_reads_it(world: World, one: Image, two: Image) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
+from gpuaas.node.host.interface import READING
 from gpuaas.node.journal import Journal
 from gpuaas.node.progress import Progress
 from gpuaas.node.record import Applied, Record, Verdict, Version
@@ -19,7 +20,6 @@ from gpuaas.wire.node import AllocationBody, Condition, Failure, RuntimeReport, 
 
 log = logging.getLogger(__name__)
 
-READING = "Its image is being read again."
 # What an object was converged to; the second half says whether leased keys were let in.
 Target = tuple[Version, bool]
 

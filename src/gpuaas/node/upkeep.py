@@ -47,7 +47,31 @@ class Upkeep:
         return self._removed(set(self.runner.images_used()))
 
     def read_again(self) -> list[str]:
-        """For every repair that was asked for. The digests of those that were damaged: they are fetched anew."""
+        """All that somebody waits for. The digests of those that were damaged: they are fetched anew."""
+        return [*self._changed(), *self._repaired()]
+
+    def read_behind(self) -> str | None:
+        """One image that a machine got unread, unless somebody waits for another. Its digest, if it was damaged."""
+        for digest in self.runner.host.images_unread():
+            if not self.runner.host.image_check(digest, self._may_go_slowly, gently=True):
+                self._say(digest)
+                return digest
+            break
+        return None
+
+    def _changed(self) -> list[str]:
+        """Images whose files are not as they were when they were last read."""
+        damaged = []
+        for digest in [digest for digest, is_waited_for in self.runner.host.images_unread().items() if is_waited_for]:
+            if self.runner.host.image_check(digest, self._may_go_on):
+                self.runner.look_again(self.runner.images_used().get(digest, []))
+            else:
+                damaged.append(digest)
+                self._say(digest)
+        return damaged
+
+    def _repaired(self) -> list[str]:
+        """For every repair that was asked for."""
         damaged = []
         for id, repairs, digests in self.runner.unread():
             here = self.runner.host.images()
@@ -62,7 +86,7 @@ class Upkeep:
     def scrub(self) -> str | None:
         """Reads one image, if it is time for one. The digest of one that was damaged."""
         before = self.clock.now().timestamp() - self.scrub_seconds
-        found = self.runner.host.image_scrub(before, self._may_go_on)
+        found = self.runner.host.image_scrub(before, self._may_go_slowly)
         if found is not None:
             self._say(found)
         return found
@@ -73,6 +97,10 @@ class Upkeep:
 
     def _may_go_on(self) -> bool:
         return not self.stopped.is_set()
+
+    def _may_go_slowly(self) -> bool:
+        """What nobody waits for is begun anew when somebody waits for something else."""
+        return self._may_go_on() and not any(self.runner.host.images_unread().values()) and not self.runner.unread()
 
     def _removed(self, keep: set[str]) -> list[str]:
         removed = self.runner.host.images_tidy(keep)
@@ -90,6 +118,7 @@ async def keep_up(upkeep: Upkeep, every_seconds: float = EVERY_SECONDS, tidy_sec
             await asyncio.sleep(every_seconds)
             try:
                 await loop.run_in_executor(pool, upkeep.read_again)
+                await loop.run_in_executor(pool, upkeep.read_behind)
                 if upkeep.clock.boottime() - tidied >= tidy_seconds:
                     tidied = upkeep.clock.boottime()
                     await loop.run_in_executor(pool, upkeep.tidy)

@@ -79,6 +79,7 @@ class FakeHost(Faults):
         self.use: dict[str, dict[str, Any]] = {}  # allocation: fields of its samples that are other than modelled
         self.every_image = False  # as if all images of runtimes had been fetched long ago
         self.damaged: set[str] = set()  # images of which a byte has changed
+        self.touched: set[str] = set()  # images whose files are not as they were when they were last read
         self.run_from: set[tuple[str, str]] = set()  # allocation and <bundle>/<version>: somebody runs it
         self.room_bytes: int | None = None  # for images
         self.disk_low = False  # as far as images are concerned
@@ -278,7 +279,8 @@ class FakeHost(Faults):
             self._asked[id] = {f"{each.bundle}/{each.version}" for each in body.runtimes}
             run = {key for other, key in self.run_from if other == id}
             switching = partial(self._part, "runtimes_ensure:shown", id)
-            reports = fake_runtimes.show(self.state, id, body.runtimes, self._has_image, self._arrived, switching, run)
+            images = fake_runtimes.Images(self._has_image, self._arrived, self.touched)
+            reports = fake_runtimes.show(self.state, id, body.runtimes, images, switching, run)
             if not body.runtimes:
                 self.state.described.discard(id)
         return reports
@@ -314,6 +316,7 @@ class FakeHost(Faults):
             self.state.images[digest] = count
             self.state.verified[digest] = self.clock()
             self.damaged.discard(digest)
+            self.touched.discard(digest)
 
     def images_low(self) -> bool:
         return self.disk_low
@@ -327,8 +330,12 @@ class FakeHost(Faults):
         self._arriving = {digest: part for digest, part in self._arriving.items() if digest in keep}
         return removed
 
-    def image_check(self, digest: str, go_on: Callable[[], bool]) -> bool:
+    def images_unread(self) -> dict[str, bool]:
+        return {digest: True for digest in sorted(self.touched) if digest in self.state.images}
+
+    def image_check(self, digest: str, go_on: Callable[[], bool], *, gently: bool = False) -> bool:
         with self._verb("image_check", digest):
+            self.touched.discard(digest)
             if digest in self.damaged or digest not in self.state.images:
                 self.state.images.pop(digest, None)
                 return False

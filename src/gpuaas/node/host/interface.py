@@ -51,6 +51,7 @@ class News:
 
 
 CONFIG_VERSION = "1:"
+READING = "Its image is being read again."  # of a runtime that is not shown before
 
 
 def boot_config(body: AllocationBody) -> str:
@@ -157,10 +158,18 @@ class Host(Protocol):
         """Throws away all others, and what has arrived of others, unless a machine sees them. Which ones went."""
         ...
 
-    def image_check(self, digest: str, go_on: Callable[[], bool]) -> bool:
+    def images_unread(self) -> dict[str, bool]:
+        """Those that should be read, and whether a machine waits for that.
+
+        One whose file is not as it was when it was last read is shown to nobody before it was read again. One that
+        a machine got just now, and that was not read for long, is read behind it.
+        """
+        ...
+
+    def image_check(self, digest: str, go_on: Callable[[], bool], *, gently: bool = False) -> bool:
         """Reads it, while it may go on. False: it was not what its name says, or not here, and is not here now.
 
-        It can be fetched again, under those who have it.
+        It can be fetched again, under those who have it. `gently`: nobody waits for it.
         """
         ...
 

@@ -310,8 +310,11 @@ class LinuxHost:
     def images_tidy(self, keep: Collection[str]) -> list[str]:
         return self._runtimes.tidy(keep)
 
-    def image_check(self, digest: str, go_on: Callable[[], bool]) -> bool:
-        return self._runtimes.check(digest, go_on)
+    def images_unread(self) -> dict[str, bool]:
+        return self._runtimes.unread()
+
+    def image_check(self, digest: str, go_on: Callable[[], bool], *, gently: bool = False) -> bool:
+        return self._runtimes.check(digest, go_on, gently=gently)
 
     def image_scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
         return self._runtimes.scrub(before, go_on)

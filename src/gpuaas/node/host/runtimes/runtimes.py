@@ -79,14 +79,23 @@ class Runtimes:
             self._shared.drop(digest)
         for digest in {*removed, *(self.store.parts() - set(keep))}:
             self.store.remove(digest)
+            self._views.unread.pop(digest, None)
         return removed
 
-    def check(self, digest: str, go_on: Callable[[], bool], bytes_per_second: float = 0) -> bool:
+    def unread(self) -> dict[str, bool]:
+        """Images that should be read, and whether somebody waits for that."""
+        return {digest: waited for digest, waited in self._views.unread.copy().items() if self.store.has(digest)}
+
+    def check(self, digest: str, go_on: Callable[[], bool], *, gently: bool) -> bool:
         """Reads an image. One that has changed is thrown away.
 
         Whoever has it mounted keeps what they have until it is here again: then they get the new one on top.
         """
-        if self.store.intact(digest, go_on, bytes_per_second):
+        intact = self.store.intact(digest, go_on, _SCRUB_BYTES_PER_SECOND if gently else 0)
+        if intact and not go_on():
+            return True  # nothing is known, so that it should still be read
+        self._views.unread.pop(digest, None)
+        if intact:
             return True
         self.store.remove(digest)
         self._shared.drop(digest)
@@ -95,7 +104,7 @@ class Runtimes:
     def scrub(self, before: float, go_on: Callable[[], bool]) -> str | None:
         """Slowly, the one that was verified longest ago, if that was before this time. The digest of a damaged one."""
         oldest = self.store.oldest()
-        if oldest is None or oldest[1] >= before or self.check(oldest[0], go_on, _SCRUB_BYTES_PER_SECOND):
+        if oldest is None or oldest[1] >= before or self.check(oldest[0], go_on, gently=True):
             return None
         return oldest[0]
 

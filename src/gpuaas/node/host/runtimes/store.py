@@ -4,6 +4,7 @@
 <state>/runtime-images/.<sha256>.part     what has arrived of one; the next try goes on from there
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.kernel import asking
+from gpuaas.node.host.runtimes.stamps import Stamps
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"([0-9a-f]{64})\.erofs")
@@ -32,6 +34,7 @@ class Store:
         self._place = directory
         self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
         os.fchmod(self._dir, 0o700)
+        self._stamps = Stamps(self._dir)
 
     def digests(self) -> dict[str, int]:
         """Every image that is here, and how large it is."""
@@ -44,6 +47,16 @@ class Store:
 
     def has(self, digest: str) -> bool:
         return self._size(_image(digest)) is not None
+
+    def changed(self, digest: str) -> bool:
+        """Whether its file is here, and another than when it was last read. Costs next to nothing."""
+        found = self._stat(_image(digest))
+        return found is not None and not self._stamps.fits(digest, found)
+
+    def read_at(self, digest: str) -> float:
+        """When it was last found to be what its name says, in unix seconds."""
+        found = self._stat(_image(digest))
+        return found.st_mtime if found is not None else 0.0
 
     def open(self, digest: str) -> int:
         """A handle to read it. The caller closes it."""
@@ -107,17 +120,15 @@ class Store:
                     os.unlink(_part(digest), dir_fd=self._dir)
                     raise HostError("store", f"image {digest}", f"what arrived is another one, {found}")
                 os.fsync(fd)
+                os.rename(_part(digest), _image(digest), src_dir_fd=self._dir, dst_dir_fd=self._dir)
+                os.fsync(self._dir)
+                self._stamps.put(digest, fd)
             finally:
                 os.close(fd)
-            os.rename(_part(digest), _image(digest), src_dir_fd=self._dir, dst_dir_fd=self._dir)
-            os.fsync(self._dir)
 
     def oldest(self) -> tuple[str, float] | None:
         """The image that was verified longest ago, and when."""
-        verified = {}
-        for digest in self.digests():
-            with suppress(FileNotFoundError):
-                verified[digest] = os.stat(_image(digest), dir_fd=self._dir, follow_symlinks=False).st_mtime
+        verified = {digest: self.read_at(digest) for digest in self.digests()}
         return min(verified.items(), key=lambda each: each[1], default=None)
 
     def intact(self, digest: str, go_on: Callable[[], bool] = lambda: True, bytes_per_second: float = 0) -> bool:
@@ -132,7 +143,12 @@ class Store:
                 found = _hash(fd, go_on, bytes_per_second)
                 if found == digest:
                     os.utime(fd)  # verified now; see `oldest`
+                    self._stamps.put(digest, fd)
                 return found in (digest, None)
+        except HostError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EIO:
+                return False  # the disk has lost a part of it
+            raise
         finally:
             os.close(fd)
 
@@ -142,6 +158,7 @@ class Store:
             for name in (_image(digest), _part(digest)):
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=self._dir)
+            self._stamps.remove(digest)
             os.fsync(self._dir)
 
     def parts(self) -> set[str]:
@@ -150,8 +167,12 @@ class Store:
         return {name for name in names if _DIGEST.fullmatch(name)}
 
     def _size(self, name: str) -> int | None:
+        found = self._stat(name)
+        return found.st_size if found is not None else None
+
+    def _stat(self, name: str) -> os.stat_result | None:
         try:
-            return os.stat(name, dir_fd=self._dir, follow_symlinks=False).st_size
+            return os.stat(name, dir_fd=self._dir, follow_symlinks=False)
         except FileNotFoundError:
             return None
 

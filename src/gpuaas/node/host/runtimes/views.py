@@ -10,12 +10,14 @@ link names it, and loses its link before it goes, so `current` never dangles (I1
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
+from gpuaas.node.host.interface import READING
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.helper import Ended
@@ -43,6 +45,8 @@ NO_PLACE = (
     " Restart it first."
 )
 
+_READ_SECONDS = 600.0  # an image that was read so lately is not read again for somebody who gets it now
+
 Key = tuple[str, str]  # bundle, version
 
 
@@ -68,6 +72,7 @@ class Views:
         self._store = store
         self._shared = shared
         self.busy: set[str] = set()  # allocations that show what they should not: somebody runs it
+        self.unread: dict[str, bool] = {}  # images that should be read, and whether somebody waits for that
         self._handles: dict[str, Handle] = {}
         self._opening = threading.Lock()
 
@@ -124,6 +129,9 @@ class Views:
 
     def _show(self, id: str, uid_base: int, spec: RuntimeSpec, seen: Seen) -> RuntimeReport:
         key, percent = (spec.bundle, spec.version), None
+        if self._store.changed(spec.digest):
+            self.unread[spec.digest] = True
+            return RuntimeReport(*key, "fetching", code="reading", message=READING)
         image = self._shared.device(spec.digest)
         if image is not None and seen.devices.get(key) == image:
             return RuntimeReport(*key, "ready")
@@ -134,12 +142,15 @@ class Views:
         try:
             self._shared.ensure(spec.digest)
         except HostError as error:
+            self.unread.setdefault(spec.digest, False)  # perhaps it is damaged where the kernel looks
             return _failed(spec, "image_unusable", f"Its image cannot be mounted on this node: {error.cause}.")
         try:
             self._place(id, uid_base, spec, seen.handle)
         except HostError as error:
             return _failed(spec, "mount_failed", f"It could not be shown to the machine: {error.cause}.")
         seen.devices[key] = "new"
+        if time.time() - self._store.read_at(spec.digest) > _READ_SECONDS:
+            self.unread.setdefault(spec.digest, False)
         return RuntimeReport(*key, "ready")
 
     def _place(self, id: str, uid_base: int, spec: RuntimeSpec, view: Handle) -> None:
