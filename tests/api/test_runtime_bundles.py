@@ -270,6 +270,34 @@ def test_images_that_nobody_needs_are_listed_and_removed(http: httpx.Client, ope
     assert http.post(f"{API}/runtime-images/collect", json={}, headers=once).json() == removed.json()
 
 
+def test_a_flipped_byte_on_the_server_is_found_and_healed(
+    world: World, http: httpx.Client, operator: dict[str, str]
+) -> None:
+    made = published(http, operator, catalog.new_slug())
+    path, image = f"{API}/runtime-bundles/{made['id']}", catalog.content(made["slug"], "1.0")
+    well = http.post(f"{path}/verify", headers=operator)
+    assert well.status_code == 200, well.text
+    assert well.json() == {
+        "bundle_id": made["id"], "name": made["name"], "digest": made["digest"], "size_bytes": 100, "state": "intact",
+    }  # fmt: skip
+    file = IMAGES / f"{made['digest']}.erofs"
+    file.write_bytes(image[:-1] + b"?")
+    assert described(http, operator, made["slug"])["received_bytes"] == 100  # a deploy would send nothing
+    once = {**operator, "Idempotency-Key": made["id"]}
+    assert http.post(f"{path}/verify", headers=once).json()["state"] == "damaged"
+    assert http.post(f"{path}/verify", headers=operator).json()["state"] == "missing"
+    assert http.post(f"{path}/verify", headers=once).json()["state"] == "damaged"
+    where = node_request.image_path(made["digest"])
+    assert http.get(where, headers=signed(world.agent, made["digest"])).json()["code"] == "image_not_here"
+    again = described(http, operator, made["slug"])
+    assert (again["state"], again["received_bytes"]) == ("published", 0)
+    assert http.put(where, content=image, headers=operator).json()["complete"]
+    assert http.post(f"{path}/verify", headers=operator).json()["state"] == "intact"
+    assert http.get(where, headers=signed(world.agent, made["digest"])).content == image
+    for person in ("viewer", "admin"):
+        assert http.post(f"{path}/verify", headers=world.people[person].headers).status_code == 403, person
+
+
 def test_a_builder_publishes(world: World, http: httpx.Client) -> None:
     """From the manifest to the catalog, with what is on its way; and nothing of what operators do."""
     builder, slug = world.people["platform_builder"].headers, catalog.new_slug()

@@ -139,6 +139,30 @@ def test_the_catalog(gpuaas: Gpuaas, server: Playback) -> None:
     assert "pytorch:2.13.0-cpu is deprecated." in gpuaas("runtime", "deprecate", "pytorch").out
 
 
+def test_the_images_of_the_catalog_are_verified(gpuaas: Gpuaas, server: Playback) -> None:
+    """All of them without a name. One that is not as it should be is named with what to do."""
+    found = {"bundle_id": "rb-aaaaaaaaaaaaaaaa", "name": "pytorch:2.13.0-cpu", "digest": "0" * 64, "size_bytes": 5}
+    server.on("GET", "/api/v1/runtime-bundles", Answer(200, samples.page(samples.runtime_bundle())))
+    each = f"/api/v1/runtime-bundles/{samples.runtime_bundle()['id']}/verify"
+    server.on("POST", each, Answer(200, {**found, "state": "intact"}))
+    said = gpuaas("runtime", "verify", "--catalog")
+    assert (said.code, "intact" in said.out, said.err) == (0, True, "")
+    server.on("POST", "/api/v1/runtime-bundles/pytorch/verify", Answer(200, {**found, "state": "damaged"}))
+    bad = gpuaas("runtime", "verify", "pytorch", "--catalog", "--json")
+    assert (bad.code, bad.json["items"][0]["state"]) == (1, "damaged")
+    assert "gpuaas runtime deploy pytorch:2.13.0-cpu" in bad.err
+
+
+def test_a_machines_images_are_verified_by_repairing_them(gpuaas: Gpuaas, server: Playback) -> None:
+    accepted(server, "POST", f"{ON}/pytorch/repair", "runtime.repair")
+    said = gpuaas("runtime", "verify", "pytorch", "--on", "train-1")
+    assert (said.code, said.out) == (0, "train-1 has pytorch as it should be.\n")
+    assert gpuaas("runtime", "verify", "pytorch", "ray", "--on", "train-1").code == 2
+    ownership = {"platform": [], "user": [], "statement": ""}
+    server.on("GET", ON, Answer(200, {"items": [], "next_cursor": None, "ownership": ownership}))
+    assert "has no managed runtime" in gpuaas("runtime", "verify", "--on", "train-1").err
+
+
 def test_what_a_machine_has(gpuaas: Gpuaas, server: Playback) -> None:
     version = {"bundle_id": "rb-aaaaaaaaaaaaaaaa", "digest": "0" * 64, "root": "/x", "state": "applying",
                "current": False, "observed": "fetching", "percent": 40, "message": "", "applied_at": None,

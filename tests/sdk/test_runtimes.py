@@ -59,6 +59,12 @@ def test_names_with_a_colon_are_said_with_an_at(server: Playback, client: Client
     assert client.runtimes.show("python:3.11+ml").slug == "python"
 
 
+def test_an_image_is_verified_by_name(server: Playback, client: Client) -> None:
+    found = {"bundle_id": "rb-x", "name": "python:3.11", "digest": DIGEST, "size_bytes": 25, "state": "damaged"}
+    server.on("POST", "/api/v1/runtime-bundles/python%403.11/verify", Answer(200, found))
+    assert client.runtimes.verify("python:3.11").state == "damaged"
+
+
 def test_what_is_unknown_comes_with_the_nearest(server: Playback, client: Client) -> None:
     refused = problem(404, "unknown_runtime", nearest=["pytorch"])
     server.on("POST", "/api/v1/allocations/train-1/runtime-bundles", refused)

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuaas.cli import exits, output, runtime_catalog, runtime_gc, runtime_index, runtime_machines, runtime_sources
+from gpuaas.cli import (
+    exits,
+    output,
+    runtime_catalog,
+    runtime_gc,
+    runtime_index,
+    runtime_machines,
+    runtime_sources,
+    runtime_verify,
+)
 from gpuaas.cli.command import Group
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.session import Session
@@ -217,11 +226,27 @@ def test(session: Session, names: tuple[str, ...], directories: tuple[Path, ...]
 
 @runtime.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--catalog", "-c", is_flag=True, help="The server's images, instead (operators, builders).")
+@click.option("--on", "machine", metavar="MACHINE", help="What this machine has, instead; what is damaged is healed.")
 @recipes_option
 @state_dir_option
 @click.pass_obj
-def verify(session: Session, names: tuple[str, ...], directories: tuple[Path, ...], state_dir: Path) -> int:
-    """Compare what is built with its manifest, byte for byte; everything without NAME. Exits 1 when one differs."""
+def verify(
+    session: Session,
+    names: tuple[str, ...],
+    catalog: bool,
+    machine: str | None,
+    directories: tuple[Path, ...],
+    state_dir: Path,
+) -> int:
+    """Compare what is built with its manifest, byte for byte; everything without NAME. Exits 1 when one differs.
+
+    A damaged image of the server is gone then, and `deploy` sends it again. A machine's are fetched again at once.
+    """
+    if machine is not None:
+        return runtime_verify.verify_on(session, machine, names)
+    if catalog:
+        return runtime_verify.verify_catalog(session, names)
     from gpuaas.runtimes.verify import verify as look
 
     shelf = _shelf(state_dir)

@@ -123,3 +123,24 @@ def test_dropped_between_opening_and_locking(images: Images, monkeypatch: pytest
     assert (refused.value.code, refused.value.extra["received"]) == ("hole", 0)
     assert send(images, IMAGE) == len(IMAGE)
     assert images.path(DIGEST).read_bytes() == IMAGE
+
+
+def test_a_damaged_one_is_gone_once_it_was_read_and_can_be_sent_again(images: Images) -> None:
+    assert images.verify(DIGEST) == "missing"
+    send(images, IMAGE)
+    assert images.verify(DIGEST) == "intact"
+    with images.path(DIGEST).open("r+b") as file:
+        file.seek(5000)
+        file.write(b"?")
+    assert images.received(DIGEST, len(IMAGE)) == len(IMAGE)  # nobody has looked yet
+    assert images.verify(DIGEST) == "damaged"
+    assert (images.complete(DIGEST), images.received(DIGEST, len(IMAGE))) == (False, 0)
+    assert send(images, IMAGE) == len(IMAGE)
+    assert images.verify(DIGEST) == "intact"
+
+
+def test_one_that_cannot_be_read_stays(images: Images) -> None:
+    images.path(DIGEST).mkdir(parents=True)
+    with pytest.raises(Problem, match="cannot be read"):
+        images.verify(DIGEST)
+    assert images.path(DIGEST).exists()

@@ -184,6 +184,19 @@ def deprecate(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
     return bundle
 
 
+def to_verify(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
+    """One whose image is to be read, by somebody who could send it again."""
+    return _for_writing(tx, caller, name)
+
+
+def verified(tx: Tx, caller: Caller, id: str, found: str) -> RuntimeBundle:
+    """Its image was read: intact, damaged (and gone now) or missing."""
+    bundle = _for_writing(tx, caller, id)
+    said = {"name": bundle.name, "digest": bundle.digest, "image": found}
+    record(tx, "runtime_bundle.verify", "runtime_bundle", bundle.id, **said)
+    return bundle
+
+
 def expected_image(tx: Tx, caller: Caller, digest: str) -> int:
     """How large an image is that somebody wants to send."""
     access.on_platform(tx, caller, "runtime_bundle.write")

@@ -6,7 +6,7 @@ from litestar import Response, get, post
 
 from gpuaas.control.app import runtime_bundles
 from gpuaas.control.http import pages
-from gpuaas.control.http.endpoint import Req, Result, mutate, read
+from gpuaas.control.http.endpoint import Req, Result, mutate, read, read_as
 from gpuaas.control.http.params import Cursor, IncludeEnded, Limit, Name
 from gpuaas.control.store.images import Images
 from gpuaas.control.store.transaction import Tx
@@ -81,6 +81,20 @@ def deprecate(request: Req, bundle: Name) -> Response[api.RuntimeBundleView]:
     return mutate(request, lambda tx, caller: Result(view(request, runtime_bundles.deprecate(tx, caller, bundle))))
 
 
+@post("/runtime-bundles/{bundle:str}/verify", opt={"action": "runtime_bundle.write"}, status_code=200,
+      sync_to_thread=True,
+      summary="Read a version's image on this server (operators, builders); a damaged one is gone then")  # fmt: skip
+def verify(request: Req, bundle: Name) -> Response[api.RuntimeImageVerdict]:
+    asked = read_as(request, lambda tx, caller: runtime_bundles.to_verify(tx, caller, bundle))
+    found = images_of(request).verify(asked.digest)  # in no transaction: it takes seconds
+
+    def work(tx: Tx, caller: Caller) -> Result:
+        item = runtime_bundles.verified(tx, caller, asked.id, found)
+        return Result(api.RuntimeImageVerdict(item.id, item.name, asked.digest, asked.size, found))
+
+    return mutate(request, work)
+
+
 def view(request: Req, item: RuntimeBundle, manifest: dict[str, Any] | None = None) -> api.RuntimeBundleView:
     here = images_of(request).received(item.digest, item.size)  # also of what is published: a disk can be lost
     return api.RuntimeBundleView(
@@ -110,4 +124,4 @@ def view(request: Req, item: RuntimeBundle, manifest: dict[str, Any] | None = No
     )
 
 
-ROUTES: list[Any] = [list_bundles, show, versions, describe, publish, deprecate]
+ROUTES: list[Any] = [list_bundles, show, versions, describe, publish, deprecate, verify]

@@ -103,6 +103,22 @@ class Images:
             found[one.digest, one.whole] = one
         return [found[key] for key in sorted(found)]
 
+    def verify(self, digest: str) -> str:
+        """Reads all of it: intact, damaged or missing. A damaged one is gone then, and can be sent again."""
+        try:
+            with self.path(digest).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    return "intact"
+                if _is_at(file, self.path(digest)):  # and not what somebody has sent meanwhile
+                    self.path(digest).unlink(missing_ok=True)
+                    _sync(self.directory)
+        except FileNotFoundError:
+            return "missing"
+        except OSError as error:  # of a disk, or of a share that is away: no word about the image
+            said = "The image cannot be read."
+            raise Problem("image_unreadable", 503, said, "Look at the server's disk.", detail=str(error)) from error
+        return "damaged"
+
     def put_aside(self, digest: str) -> bool:
         """From here on it is not here; whether it was."""
         try:
@@ -154,11 +170,7 @@ class Images:
             raise invalid(said, "Nothing of it was kept. Send the image again.", code="digest_mismatch")
         partial.chmod(0o644)
         partial.rename(path)
-        directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        _sync(self.directory)
 
 
 class Arrival:
@@ -190,6 +202,14 @@ class Arrival:
         if self.here == self._size:
             self._images.settle(self._digest, self._size)
         return self.here
+
+
+def _sync(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:

@@ -16,6 +16,7 @@ from gpuaas.wire.api import (
     RuntimeBundleView,
     RuntimeChangePage,
     RuntimeChangeView,
+    RuntimeImageVerdict,
     RuntimeImageView,
     UnusedImages,
 )
@@ -70,6 +71,10 @@ class Runtimes:
     def deprecate(self, name: str) -> RuntimeBundleView:
         """For operators: nobody gets it anew; machines that have it keep it."""
         return self._api.post(path("runtime-bundles", _spelled(name), "deprecate"), None, RuntimeBundleView)
+
+    def verify(self, name: str) -> RuntimeImageVerdict:
+        """For operators: has the server read the image of a version. A damaged one is gone then: send it again."""
+        return self._api.post(path("runtime-bundles", _spelled(name), "verify"), None, RuntimeImageVerdict)
 
     def unused_images(self, *, older_than_seconds: int = 86_400) -> UnusedImages:
         """For operators: what `collect_images` would remove."""

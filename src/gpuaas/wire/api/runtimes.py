@@ -175,6 +175,19 @@ class RuntimeImageView(Out, frozen=True):
     complete: bool
 
 
+class RuntimeImageVerdict(Out, frozen=True):
+    """What a server found when it read a version's image: `intact`, `damaged` or `missing`.
+
+    A damaged one is gone, as if it had never been sent.
+    """
+
+    bundle_id: str
+    name: str
+    digest: str
+    size_bytes: int
+    state: str
+
+
 class CollectImages(In, frozen=True):
     """`older_than_seconds`: what nobody needs, and nobody has touched for so long."""
 
