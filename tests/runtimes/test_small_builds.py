@@ -78,6 +78,24 @@ def test_a_small_one_is_built_tested_carried_and_taken_in(
     assert other.built("tool", "1") == first.sha256
 
 
+def test_a_damaged_one_is_made_anew(made: Callable[[str], Built], shelf: Shelf, tmp_path: Path) -> None:
+    """As whoever finds the damage is told: by `runtime build`, or by the next `deploy`."""
+    first = made(GOOD)
+    image = shelf.image(first.sha256)
+    whole = image.read_bytes()
+    image.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])  # as large as before
+    with pytest.raises(Problem) as refused:
+        bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
+    assert (refused.value.code, refused.value.hint) == ("damaged_image", "Run `gpuaas runtime build tool:1`.")
+    again = made(GOOD)
+    assert (again.new, again.sha256) == (True, first.sha256)
+    assert image.read_bytes() == whole
+    assert not made(GOOD).new
+    (shelf.bundle("tool", "1") / first.sha256 / "files.json").unlink()
+    assert made(GOOD).new, "its papers belong to it"
+    bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
+
+
 def test_a_check_that_fails_leaves_a_log_and_nothing_else(made: Callable[[str], Built], shelf: Shelf) -> None:
     with pytest.raises(Problem) as refused:
         made("run: echo this was run\nverify: ['echo good', 'echo bad; exit 3']\n")

@@ -1,6 +1,5 @@
 """Whether a runtime on the shelf is what its manifest says, and whether it works."""
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from gpuaas.runtimes.build import checks
 from gpuaas.runtimes.build.base import ensure_base
 from gpuaas.runtimes.build.fetch import fetch
 from gpuaas.runtimes.build.sandbox import Sandbox
+from gpuaas.runtimes.intact import CHANGED, findings
 from gpuaas.runtimes.lock.lockfile import Lock
 from gpuaas.runtimes.manifest import Manifest, decode
 from gpuaas.runtimes.shelf import Shelf, not_built
@@ -39,19 +39,10 @@ def manifest_of(bundle: str, version: str, shelf: Shelf) -> tuple[Manifest, Path
 def verify(bundle: str, version: str, shelf: Shelf) -> Verdict:
     """Hashes the image and its papers again. Which files are damaged is found out only when something is."""
     manifest, place = manifest_of(bundle, version, shelf)
-    found = []
-    for name, wanted in (("files.json", manifest.files), ("sbom.json", manifest.sbom)):
-        if _sha256(place / name) != wanted:
-            found.append(f"{name} was changed or is missing")
     (layer,) = manifest.layers
-    if layer.sha256 != place.name:
-        found.append("manifest.json names another image than its directory")
-    image = shelf.image(layer.sha256)
-    if _sha256(image) is None:
-        found.append("the image is missing")
-    elif _sha256(image) != layer.sha256:
-        found.append("the image was changed")
-        found += _damaged(image, place / "files.json", shelf)
+    found = findings(manifest, place, shelf)
+    if CHANGED in found:
+        found += _damaged(shelf.image(layer.sha256), place / "files.json", shelf)
     return Verdict(manifest.id, layer.sha256, not found, tuple(found))
 
 
@@ -91,11 +82,3 @@ def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None
         mounted = image if os.geteuid() == 0 else None
         checks.run(manifest.recipe.verify, Sandbox(base, seen, manifest.recipe.root, variables, mounted), None, say)
     return manifest
-
-
-def _sha256(file: Path) -> str | None:
-    try:
-        with file.open("rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except FileNotFoundError:
-        return None

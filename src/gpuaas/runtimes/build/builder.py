@@ -23,6 +23,7 @@ from gpuaas.runtimes.build.phases import Report, nobody, phase
 from gpuaas.runtimes.build.relocate import relocate
 from gpuaas.runtimes.build.sandbox import Sandbox
 from gpuaas.runtimes.build.sbom import bill
+from gpuaas.runtimes.intact import findings
 from gpuaas.runtimes.lock.lockfile import FORMAT, Lock, lock_digest, recipe_digest
 from gpuaas.runtimes.lock.locking import lock as make_lock
 from gpuaas.runtimes.manifest import Layer, Manifest, decode
@@ -123,17 +124,17 @@ def _verify(recipe: Recipe, sandbox: Sandbox, log: IO[bytes], report: Report) ->
 
 
 def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:
-    """The image that this lock gives, when it is here; `verify` finds out whether it is intact."""
+    """What this lock gives, when it is here and was read: one that is damaged is made anew."""
     sha256 = shelf.built(recipe.name, recipe.version)
-    if sha256 is None or not shelf.image(sha256).exists():
+    if sha256 is None:
         return None
+    place = shelf.bundle(recipe.name, recipe.version) / sha256
     try:
-        manifest = decode((shelf.bundle(recipe.name, recipe.version) / sha256 / "manifest.json").read_bytes())
+        manifest = decode((place / "manifest.json").read_bytes())
     except (OSError, Problem):
         return None
     same = (manifest.lock, manifest.built_with) == (lock_digest(lock), _BUILT_WITH)
-    complete = manifest.layers[0].size == shelf.image(sha256).stat().st_size
-    return manifest if same and complete else None
+    return manifest if same and not findings(manifest, place, shelf) else None
 
 
 def _known_lock(recipe: Recipe, architecture: str, shelf: Shelf) -> Lock | None:
