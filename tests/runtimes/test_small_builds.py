@@ -96,6 +96,20 @@ def test_a_damaged_one_is_made_anew(made: Callable[[str], Built], shelf: Shelf, 
     bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
 
 
+def test_what_nobody_could_take_in_is_not_built(made: Callable[[str], Built], shelf: Shelf, tmp_path: Path) -> None:
+    """Names that differ only in case, as some packages have them. Without one of them it can be carried."""
+    alike = "run: mkdir include && touch include/xt_MARK.h include/xt_mark.h\n"
+    with pytest.raises(Problem) as refused:
+        made(alike)
+    assert refused.value.code == "refused_content"
+    assert refused.value.message == "include/xt_mark.h: its name is too much like 'include/xt_MARK.h'."
+    assert "`remove:` in the recipe" in refused.value.hint
+    assert shelf.built("tool", "1") is None
+    built = made(f"{alike}remove: ['include/xt_[A-Z]*.h']\n")
+    bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
+    assert bundlefile.take_in(tmp_path / "tool.tar", Shelf(tmp_path / "other")) == built.manifest
+
+
 def test_a_check_that_fails_leaves_a_log_and_nothing_else(made: Callable[[str], Built], shelf: Shelf) -> None:
     with pytest.raises(Problem) as refused:
         made("run: echo this was run\nverify: ['echo good', 'echo bad; exit 3']\n")

@@ -113,7 +113,9 @@ def _unique(entries: list[Entry]) -> None:
     for entry in entries:
         key = unicodedata.normalize("NFKC", entry.path).casefold()
         if (other := seen.setdefault(key, entry.path)) != entry.path:
-            raise refused(entry.path, f"its name is too much like {other!r}")
+            said = f"{entry.path}: its name is too much like {other!r}."
+            hint = "Nothing of it was kept. Whoever builds it leaves one of them out: `remove:` in the recipe."
+            raise Problem("refused_content", 422, said, hint)
 
 
 def stays_inside(root: Path, link: str) -> bool:

@@ -109,7 +109,7 @@ def _make(
         checked = beside.submit(_verify, recipe, Sandbox(base, made, recipe.root), log, report)
         with phase("image", report) as say:
             sha256 = write_image(made, image, lock_digest(lock), log)
-            entries = tree.examine(made)
+            entries = tree.examine(made, unique_names=True)  # as whoever takes it in will
             say(f"{image.stat().st_size / 10**6:.0f} MB", None)
         checked.result()
     with phase("store", report):
