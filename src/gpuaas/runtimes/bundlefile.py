@@ -8,6 +8,7 @@ never mounts it before. A refused one leaves nothing behind.
 import hashlib
 import os
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import activate, schema, tree, untrusted
+from gpuaas.runtimes.build.precheck import noticing_a_full_disk
 from gpuaas.runtimes.lock.lockfile import Lock, lock_digest
 from gpuaas.runtimes.manifest import Manifest, decode
 from gpuaas.runtimes.shelf import Shelf, settle, write
@@ -63,7 +65,8 @@ def _member(archive: tarfile.TarFile, name: str, file: Path) -> None:
 
 def take_in(file: Path, shelf: Shelf, limits: Limits = LIMITS, wanted: Wanted | None = None) -> Manifest:
     shelf.make()
-    with shelf.workspace() as work:
+    full = partial(noticing_a_full_disk, shelf.path)
+    with full(), shelf.workspace() as work, full():  # also where not even the workspace has room
         papers, image = _read(file, work, limits)
         manifest = decode(papers["manifest.json"])
         if wanted is not None:

@@ -4,6 +4,7 @@ Refused are absolute names, `..`, links that leave the tree, writing through lin
 taken away. A package of a system (Debian) has names and links that start at `/`: its layout says where they go.
 """
 
+import errno
 import fnmatch
 import os
 import posixpath
@@ -18,6 +19,7 @@ from typing import IO
 from gpuaas.runtimes.tree import LIMITS, Limits, refused
 
 _CHUNK = 1 << 20
+_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # no fault of an archive
 _MERGED = ("bin", "sbin", "lib", "lib64")
 Layout = Callable[[str], str]  # a path of a system, without its leading slash -> a path in the tree
 
@@ -48,6 +50,8 @@ class Unpacking:
         except OSError as error:
             if error.errno is None:  # what a decompressor says
                 raise refused("the archive", f"it is damaged: {error}") from error
+            if error.errno in _OF_THE_DISK:
+                raise
             raise refused(str(error.filename or "the archive"), f"it cannot be unpacked: {error.strerror}") from error
 
     def _tar_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, into: str, strip: int) -> None:

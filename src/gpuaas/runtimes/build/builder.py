@@ -5,6 +5,7 @@ import os
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -57,33 +58,56 @@ def build(
 ) -> Built:
     """`recipe` is flat. Uses the lock of an earlier build as long as the recipe says the same, and its image, too,
     unless it shall be made `again`."""
-    started = time.monotonic()
     shelf.make()
     name = f"{recipe.name}-{recipe.version}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}.log"
     log_path = shelf.path / "logs" / name
-    with shelf.workspace() as work, log_path.open("ab") as log:
+    with shelf.workspace() as work, log_path.open("ab", buffering=0) as log:  # nothing to be written when it closes
         try:
-            with phase("check", report):
-                known = None if relock else _known_lock(recipe, architecture, shelf)
-                precheck.check(recipe, settings, shelf.path, locked=known is not None)
-            with phase("lock", report) as say:
-                with shelf.deciding():
-                    lock = known or make_lock(recipe, architecture, settings, shelf, work)
-                    write(shelf.lock(recipe.name, recipe.version, architecture), msgspec.json.encode(lock))
-                say(f"{len(lock.artifacts)} artifacts{', as before' if known else ''}", None)
-            if not again and (present := _present(recipe, lock, shelf)) is not None:
-                log_path.unlink()
-                return Built(present, present.layers[0].sha256, time.monotonic() - started, "", new=False)
-            with phase("fetch", report) as say:
-                precheck.room(shelf.path, 4 * sum(each.size for each in lock.everything) + precheck.LEAST_BYTES)
-                fetch(lock.everything, shelf, say)
-            return _make(recipe, lock, shelf, work, log, report, started)
-        except Problem as problem:
-            log.write(f"failed: {problem.message}\n{problem.detail}\n".encode())
-            hint = "\n".join(part for part in (problem.hint, f"Log: {log_path}") if part)
-            extra = {**problem.extra, "log_file": str(log_path)}
-            said = problem.code, problem.status, problem.message, hint
-            raise Problem(*said, detail=problem.detail, extra=extra) from problem
+            with precheck.noticing_a_full_disk(shelf.path):
+                return _build(recipe, architecture, settings, shelf, report, work, log, relock=relock, again=again)
+        except (Problem, OSError) as error:
+            raise _with_log(error, log, log_path) from error
+
+
+def _with_log(error: Problem | OSError, log: IO[bytes], path: Path) -> Problem:
+    if isinstance(error, OSError):
+        said = f"{error.filename or path.parent.parent}: {error.strerror or error}."
+        error = Problem("build_failed", 500, said, "Look at the disk of the state directory.")
+    with suppress(OSError):  # of a disk that is full
+        log.write(f"failed: {error.message}\n{error.detail}\n".encode())
+    hint = "\n".join(part for part in (error.hint, f"Log: {path}") if part)
+    extra = {**error.extra, "log_file": str(path)}
+    return Problem(error.code, error.status, error.message, hint, detail=error.detail, extra=extra)
+
+
+def _build(
+    recipe: Recipe,
+    architecture: str,
+    settings: Settings,
+    shelf: Shelf,
+    report: Report,
+    work: Path,
+    log: IO[bytes],
+    *,
+    relock: bool,
+    again: bool,
+) -> Built:
+    started = time.monotonic()
+    with phase("check", report):
+        known = None if relock else _known_lock(recipe, architecture, shelf)
+        precheck.check(recipe, settings, shelf.path, locked=known is not None)
+    with phase("lock", report) as say:
+        with shelf.deciding():
+            lock = known or make_lock(recipe, architecture, settings, shelf, work)
+            write(shelf.lock(recipe.name, recipe.version, architecture), msgspec.json.encode(lock))
+        say(f"{len(lock.artifacts)} artifacts{', as before' if known else ''}", None)
+    if not again and (present := _present(recipe, lock, shelf)) is not None:
+        Path(log.name).unlink()
+        return Built(present, present.layers[0].sha256, time.monotonic() - started, "", new=False)
+    with phase("fetch", report) as say:
+        precheck.room(shelf.path, 4 * sum(each.size for each in lock.everything) + precheck.LEAST_BYTES)
+        fetch(lock.everything, shelf, say)
+    return _make(recipe, lock, shelf, work, log, report, started)
 
 
 def _make(

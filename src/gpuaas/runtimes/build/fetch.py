@@ -60,7 +60,9 @@ def _fetch(artifact: Artifact, shelf: Shelf, http: httpx.Client) -> None:
             raise _wrong(artifact, f"its {algorithm} is {digest.hexdigest()}, not {wanted}")
         settle(made, final)
     except OSError as error:
-        raise Problem("build_failed", 500, f"{made}: {error.strerror}.", "Is the disk full?") from error
+        raise Problem(
+            "build_failed", 500, f"{error.filename or made}: {error.strerror}.", "Is the disk full?"
+        ) from error
     finally:
         made.unlink(missing_ok=True)
 

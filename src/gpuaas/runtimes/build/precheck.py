@@ -1,6 +1,9 @@
 """What can be known before work starts: programs, room on the disk, registries that answer."""
 
+import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -13,6 +16,9 @@ from gpuaas.runtimes.settings import Settings
 from gpuaas.runtimes.sizes import show_bytes
 
 LEAST_BYTES = 2 * 10**9
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_MAKE_ROOM = "Make room, or use another --state-dir."
+_NOTHING_BYTES = 2**20  # a disk with less than that is full
 
 
 def check(recipe: Recipe, settings: Settings, shelf: Path, *, locked: bool) -> None:
@@ -30,7 +36,23 @@ def room(where: Path, needed: int) -> None:
     free = shutil.disk_usage(where).free
     if free < needed:
         said = f"{where} has {show_bytes(free)} free, and this needs {show_bytes(needed)}."
-        raise Problem("disk_full", 507, said, "Make room, or use another --state-dir.")
+        raise Problem("disk_full", 507, said, _MAKE_ROOM)
+
+
+@contextmanager
+def noticing_a_full_disk(where: Path) -> Iterator[None]:
+    """While work goes on: others write too. Whoever fails then is not at fault, be it a program or an archive."""
+    try:
+        yield
+    except (Problem, OSError) as error:
+        if not (isinstance(error, OSError) and error.errno in _FULL) and not _is_full(where):
+            raise
+        said = f"The disk of {where} is full."
+        raise Problem("disk_full", 507, said, _MAKE_ROOM, detail=str(error)) from error
+
+
+def _is_full(where: Path) -> bool:
+    return shutil.disk_usage(where).free < _NOTHING_BYTES
 
 
 def _registries(recipe: Recipe, settings: Settings) -> None:
