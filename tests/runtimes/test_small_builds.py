@@ -12,6 +12,7 @@ import pytest
 from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import bundlefile, schema, settings, tools, verify
 from gpuaas.runtimes.build.builder import Built, build
+from gpuaas.runtimes.build.phases import PHASES, Progress
 from gpuaas.runtimes.build.precheck import room
 from gpuaas.runtimes.manifest import decode
 from gpuaas.runtimes.recipe import Check, Recipe
@@ -108,6 +109,14 @@ def test_what_nobody_could_take_in_is_not_built(made: Callable[[str], Built], sh
     built = made(f"{alike}remove: ['include/xt_[A-Z]*.h']\n")
     bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
     assert bundlefile.take_in(tmp_path / "tool.tar", Shelf(tmp_path / "other")) == built.manifest
+
+
+def test_checks_and_image_are_told_in_order(archive: Path, shelf: Shelf) -> None:
+    """They run side by side; what begins is told in one order, and each ends once."""
+    told: list[Progress] = []
+    build(recipe(archive, GOOD), tools.architecture(), settings.load(), shelf, told.append)
+    assert [each.phase for each in told if each.state == "running" and not each.message] == [name for name, _ in PHASES]
+    assert sorted(each.phase for each in told if each.state == "done") == sorted(name for name, _ in PHASES)
 
 
 def test_a_check_that_fails_leaves_a_log_and_nothing_else(made: Callable[[str], Built], shelf: Shelf) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -130,21 +131,27 @@ def _make(
     image = work / "image"
     # Side by side: checks only read the tree. An image that does not pass them is thrown away with the workspace.
     with ThreadPoolExecutor(max_workers=1) as beside:
-        checked = beside.submit(_verify, recipe, Sandbox(base, made, recipe.root), log, report)
-        with phase("image", report) as say:
-            sha256 = write_image(made, image, lock_digest(lock), log)
-            entries = tree.examine(made, unique_names=True)  # as whoever takes it in will
-            say(f"{image.stat().st_size / 10**6:.0f} MB", None)
-        checked.result()
+        with phase("verify", report) as say:
+            written = beside.submit(_image, lock, made, image, log, report)
+            _verify(recipe, Sandbox(base, made, recipe.root), log, say)
+        sha256, entries = written.result()
     with phase("store", report):
         manifest = _store(recipe, lock, shelf, image, sha256, entries, log)
     return Built(manifest, sha256, time.monotonic() - started, log.name)
 
 
-def _verify(recipe: Recipe, sandbox: Sandbox, log: IO[bytes], report: Report) -> None:
-    with phase("verify", report) as say:
-        activated = msgspec.structs.replace(sandbox, environment=activate.variables(recipe, _PATH))
-        checks.run(recipe.verify, activated, log, say)
+def _verify(recipe: Recipe, sandbox: Sandbox, log: IO[bytes], say: Callable[[str, int | None], None]) -> None:
+    activated = msgspec.structs.replace(sandbox, environment=activate.variables(recipe, _PATH))
+    checks.run(recipe.verify, activated, log, say)
+
+
+def _image(lock: Lock, made: Path, image: Path, log: IO[bytes], report: Report) -> tuple[str, list[tree.Entry]]:
+    """Its sha256, and what is in it."""
+    with phase("image", report) as say:
+        sha256 = write_image(made, image, lock_digest(lock), log)
+        entries = tree.examine(made, unique_names=True)  # as whoever takes it in will
+        say(f"{image.stat().st_size / 10**6:.0f} MB", None)
+    return sha256, entries
 
 
 def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:
