@@ -344,11 +344,14 @@ def test_the_descriptor_and_the_program_that_reads_it(world: World, one: Image, 
     assert "denied" in world.ssh("LANG=C sudo touch /usr/local/bin/gpuaas-runtime 2>&1; true")
     assert world.ssh("gpuaas-runtime list") == "tool:1.0\n* tool:2.0"
     assert world.ssh("gpuaas-runtime use tool -- tool; gpuaas-runtime use tool:1.0 -- tool") == "2.0\n1.0"
+    assert world.ssh("gpuaas-runtime use tool-1.0 -- tool; gpuaas-runtime use tool@1.x -- tool") == "1.0\n1.0"
+    assert world.ssh("gpuaas-runtime use tool@latest -- tool; gpuaas-runtime current tool@1.x") == "2.0\ntool:1.0"
+    assert "Nearest: tool:1.0 tool:2.0" in world.ssh("gpuaas-runtime use tool-3.0 2>&1; true")
     assert world.ssh("echo 'tool; echo $TOOL_VERSION' | gpuaas-runtime use tool") == "2.0\n2.0"
     assert f"digest      sha256:{two.digest}" in world.ssh("gpuaas-runtime info tool")
     said = world.ssh("gpuaas-runtime use nothing 2>&1; echo $?; gpuaas-runtime use ../../etc 2>&1; echo $?")
     assert said == (
-        "gpuaas-runtime: there is no runtime nothing here. There is: tool \n3\n"
+        "gpuaas-runtime: there is no runtime nothing here. There is: tool:1.0 tool:2.0 \n3\n"
         "gpuaas-runtime: '../../etc' is not the name of a runtime\n2"
     )
 

@@ -10,7 +10,8 @@ gpuaas-runtime list                      every runtime that this machine has; * 
 gpuaas-runtime current [RUNTIME]         the current version of each, or of one
 gpuaas-runtime info RUNTIME              where it is, its digest, since when it is here
 gpuaas-runtime use RUNTIME [-- COMMAND]  a shell in which it is active, or one command
-RUNTIME is a name like pytorch, or a name and a version like pytorch:2.3.
+RUNTIME is a name like pytorch, which means its current version, or says which one of those that are here:
+python:3.11+ml, python@3.11+ml, python-3.11-ml; python@3.11.x and python@latest mean the newest without a tag.
 To activate one in the shell that you have: . /opt/gpuaas/runtimes/NAME/current/activate.sh
 END
 }
@@ -26,26 +27,64 @@ names() { # every name that has a current version
     done
 }
 
+here() { # every version, as NAME:VERSION
+    for place in "$root"/*/*; do
+        [ -d "$place" ] && [ ! -L "$place" ] || continue
+        place=${place#"$root"/}
+        printf '%s:%s\n' "${place%%/*}" "${place#*/}"
+    done
+}
+
+dashed() { printf '%s\n' "$1" | tr ':@+' '---'; }
+
+spelled() { # those that a full spelling means; where nothing parts name and version, dashes part anything
+    here | while read -r each; do
+        case $1 in "${each%%:*}"[:@]*) ;; *[:@]*) continue ;; esac
+        [ "$(dashed "$each")" = "$(dashed "$1")" ] && printf '%s\n' "$each"
+    done
+}
+
+newest() { # of NAME, with a version that begins with these parts, without a tag
+    here | while read -r each; do
+        [ "${each%%:*}" = "$1" ] || continue
+        case ${each#*:} in *[!a-z0-9.]*) continue ;; esac
+        case ${each#*:}. in "$2"*) printf '%s\n' "$each" ;; esac
+    done | sort -V | tail -n 1
+}
+
+meant() { # the rules of the platform's catalog, for what is here
+    case $1 in '' | [!a-zA-Z0-9]* | *[!a-zA-Z0-9.+:@_-]*) return 2 ;; esac
+    here | grep -xF "$(printf '%s\n' "$1" | sed 's/[:@]/:/')" && return
+    case $1 in
+    *[:@]latest) newest "${1%%[:@]*}" '' ;;
+    *[:@]*.x) part=${1#*[:@]} && newest "${1%%[:@]*}" "${part%x}" ;;
+    *[:@]) ;;
+    *) spelled "$1" ;;
+    esac
+    return 0
+}
+
+nearest() { # the versions of a bundle with which it begins, or all that there is
+    near=$(here | while read -r each; do
+        case $1 in "${each%%:*}"*) printf '%s ' "$each" ;; esac
+    done)
+    [ -n "$near" ] && printf 'Nearest: %s' "$near" || printf 'There is: %s' "$(here | tr '\n' ' ')"
+}
+
 resolve() { # name and version; `current` is read once, here
-    name=${1%%[:@]*}
-    version=${1#"$name"}
-    version=${version#?}
-    case $name in '' | *[!a-z0-9-]*) fail "'$1' is not the name of a runtime" 2 ;; esac
-    case $version in *[!a-z0-9.+_-]*) fail "'$version' is not a version" 2 ;; esac
-    if [ -z "$version" ]; then
-        version=$(readlink "$root/$name/current" 2>/dev/null) ||
-            fail "there is no runtime $name here. There is: $(names | tr '\n' ' ')" 3
+    found=$(meant "$1") || fail "'$1' is not the name of a runtime" 2
+    if [ -z "$found" ] && current=$(readlink "$root/$1/current" 2>/dev/null); then
+        found=$1:$current
     fi
+    [ -n "$found" ] || fail "there is no runtime $1 here. $(nearest "$1")" 3
+    [ "$(printf '%s\n' "$found" | wc -l)" -eq 1 ] || fail "$1 can mean several: $(printf %s "$found" | tr '\n' ' ')" 2
+    name=${found%%:*} version=${found#*:}
     place=$root/$name/$version
-    [ -n "$version" ] && [ -f "$place/activate.sh" ] ||
-        fail "there is no $name:$version here. See: gpuaas-runtime list" 3
+    [ -f "$place/activate.sh" ] || fail "$name:$version cannot be activated here" 3
 }
 
 list() {
-    for place in "$root"/*/*; do
-        [ -d "$place" ] && [ ! -L "$place" ] || continue
-        name=$(basename "$(dirname "$place")")
-        version=$(basename "$place")
+    here | while IFS=: read -r name version; do
         mark=' '
         [ "$(readlink "$root/$name/current" 2>/dev/null)" = "$version" ] && mark='*'
         printf '%s %s:%s\n' "$mark" "$name" "$version"
