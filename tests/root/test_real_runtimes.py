@@ -1,5 +1,6 @@
 """What we build, used on real machines over real ssh. Whoever needs an image first builds it (`runtimes.builds`)."""
 
+import hashlib
 import json
 import random
 import subprocess
@@ -69,16 +70,26 @@ def test_what_we_build_works_in_a_machine_and_cannot_be_changed(
     assert world.ssh("gpuaas-runtime list") == f"* {name}"
     tried = json.loads(world.ssh(f"sudo python3 -I -c {quoted(WRITES)} {PLACE}"))
     assert set(tried["answers"]) == {"EROFS"}, tried
+    assert set(tried["kinds"]) == KINDS
     assert tried["files"] > 100
     assert tried["mounts"] == {PLACE: True, f"{PLACE}/{bundle}/{version}": True}
+    with (world.node.config.paths.runtimes / f"{image.digest}.erofs").open("rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == image.digest, "it is what it was"
+    assert world.node.host.image_check(image.digest, lambda: True)  # and on the disk, too
 
 
+# T47: every call that changes something by its name; nothing can be written by a handle that cannot be had.
+KINDS = {
+    *("open", "mkdir", "mknod", "symlink", "link", "unlink", "rmdir", "rename", "truncate", "chmod", "lchown", "utime"),
+    *("setxattr", "removexattr"),
+}
 # As root, on everything that is there: what each attempt says, and which mounts are read-only.
 WRITES = """
 import collections, errno, json, os, sys
 place = sys.argv[1]
-answers, files = collections.Counter(), 0
+answers, kinds, files = collections.Counter(), set(), 0
 def attempt(call, *arguments):
+    kinds.add(call.__name__)
     try:
         call(*arguments)
         answers["done: %s %s" % (call.__name__, arguments)] += 1
@@ -87,22 +98,33 @@ def attempt(call, *arguments):
         answers[said if said == "EROFS" else "%s: %s %s" % (said, call.__name__, arguments)] += 1
 for where, directories, names in os.walk(place):
     attempt(os.mkdir, where + "/.new")
+    attempt(os.mknod, where + "/.new")
     attempt(os.open, where + "/.new", os.O_WRONLY | os.O_CREAT)
     attempt(os.symlink, "x", where + "/.new")
     attempt(os.chmod, where, 0o777)
     attempt(os.utime, where)
+    attempt(os.lchown, where, 1000, 1000)
+    for name in directories:
+        path = os.path.join(where, name)
+        attempt(os.unlink if os.path.islink(path) else os.rmdir, path)
     for name in names:
         path, files = os.path.join(where, name), files + 1
         attempt(os.unlink, path)
         attempt(os.rename, path, path + ".new")
+        attempt(os.link, path, path + ".new")
         attempt(os.lchown, path, 1000, 1000)
         if not os.path.islink(path):
-            attempt(os.open, path, os.O_WRONLY)
+            for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND, os.O_RDONLY | os.O_TRUNC):
+                attempt(os.open, path, flags)
             attempt(os.truncate, path, 0)
+            attempt(os.chmod, path, 0o777)
+            attempt(os.utime, path)
             attempt(os.setxattr, path, "user.x", b"1")
+            attempt(os.removexattr, path, "user.x")
 lines = [line.split() for line in open("/proc/self/mountinfo")]
 mounts = {line[4]: "ro" in line[5].split(",") for line in lines if (line[4] + "/").startswith(place + "/")}
-print(json.dumps({"answers": dict(answers.most_common(20)), "files": files, "mounts": mounts}))
+said = {"answers": dict(answers.most_common(20)), "kinds": sorted(kinds), "files": files, "mounts": mounts}
+print(json.dumps(said))
 """
 
 
