@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from gpuaas.node.host.fake import FakeHost
+from gpuaas.node.host.gpus import simulated
 from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.namespaces import Namespaces
@@ -175,7 +176,7 @@ def paths(work: Path) -> Paths:
 
 @pytest.fixture
 def namespaces(paths: Paths) -> Iterator[Namespaces]:
-    made = Namespaces(paths)
+    made = Namespaces(paths, keep=simulated.given(paths.state / "simulated"))
     yield made
     forgotten = made.ids()
     for id in forgotten:

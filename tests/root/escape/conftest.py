@@ -50,4 +50,4 @@ def tenant(shared_node: Node, clean_machine: None, tmp_path: Path) -> Iterator[L
 @pytest.fixture
 def own_tenant(node: Node, tmp_path: Path) -> Launch:
     """On a node of the test's own, whose agent may be replaced."""
-    return lambda seat=0: Tenant(node, tmp_path, seat)
+    return lambda seat=0, **more: Tenant(node, tmp_path, seat, **more)

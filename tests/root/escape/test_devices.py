@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from gpuaas.node.host.gpus import simulated, simulated_cdi
 from gpuaas.node.host.gpus.cdi_edits import OciEdits, oci, resolve
 from gpuaas.node.host.gpus.cdi_read import read
 from gpuaas.node.host.gpus.simulated import Simulated
+from gpuaas.node.host.paths import Paths
 from root.conftest import needs
 from root.machines import Machine
 
@@ -71,8 +71,9 @@ print("finished")
 
 
 @pytest.fixture
-def gpus(tmp_path: Path) -> Iterator[Simulated]:
-    made = simulated.ensure(tmp_path / "simulated", "2xH100", "node-a")
+def gpus(paths: Paths) -> Iterator[Simulated]:
+    """Before the machine: its mount namespace has what was mounted when it was made."""
+    made = simulated.ensure(paths.state / "simulated", "2xH100", "node-a")
     simulated_cdi.write(made)
     yield made
     simulated.remove(made.root)
@@ -90,14 +91,14 @@ def test_cgroups_are_no_way_out(machine: Machine, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_no_device_can_be_made_or_opened(machine: Machine, gpus: Simulated, way: str) -> None:
+def test_no_device_can_be_made_or_opened(gpus: Simulated, machine: Machine, way: str) -> None:
     machine.start(gpus=given(gpus, 0))
     done = getattr(machine, way)("/usr/bin/python3", "-", str(gpus.plan.major), text=DEVICES)
     assert done.output.splitlines() == ["finished"]
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_machine_opens_its_own_gpu_and_no_other(machine: Machine, gpus: Simulated, way: str) -> None:
+def test_a_machine_opens_its_own_gpu_and_no_other(gpus: Simulated, machine: Machine, way: str) -> None:
     """The other's node is put there by hand, as if a runtime had been tricked: the cgroup still says no."""
     foreign = str(gpus.root / "dev/gpu1")
     node = {"destination": "/dev/foreign", "type": "bind", "source": foreign, "options": ["bind"]}
@@ -108,7 +109,7 @@ def test_a_machine_opens_its_own_gpu_and_no_other(machine: Machine, gpus: Simula
     assert "Operation not permitted" in run("/bin/cat", "/dev/foreign").output
 
 
-def test_a_machine_with_a_gpu_is_what_was_asked_for(machine: Machine, gpus: Simulated) -> None:
+def test_a_machine_with_a_gpu_is_what_was_asked_for(gpus: Simulated, machine: Machine) -> None:
     machine.start(gpus=given(gpus, 1))
     verify(machine.pid, machine.boot, machine.layout)
     mine = machine.exec("/bin/sh", "-c", "ls /dev").output.split()

@@ -1,4 +1,8 @@
-"""T15: nothing in a machine tells of its host's paths and names, nor of the other machines there."""
+"""T15: nothing in a machine tells of its host's paths and names, nor of the other machines there.
+
+Twice: as a container alone, from inside and by entering it; and as the agent makes a machine, with GPUs, a runtime and
+all that the platform binds into it.
+"""
 
 import json
 import socket
@@ -15,6 +19,8 @@ from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
 from node.samples import OTHER_ID, body
 from root.conftest import needs
+from root.erofs import small
+from root.escape.conftest import Launch
 from root.machines import PREFIX, UID_BASE, Machine
 
 pytestmark = needs("runc", "catatonit", "mkfs.ext4")
@@ -52,6 +58,26 @@ def test_a_machine_learns_nothing_of_its_host(machine: Machine, neighbour: Machi
     assert seen["found"] == []
     assert seen["files"] > 1000
     assert machine.exec("/bin/uname", "-n").output == "machine\n"
+
+
+@needs("ssh", "mkfs.erofs")
+def test_a_machine_with_all_that_the_platform_gives_it_learns_nothing(own_tenant: Launch, tmp_path: Path) -> None:
+    tool = small(tmp_path, "1.0")
+    one, other = own_tenant(runtimes=[tool.spec("tool", "1.0")]).launch(), own_tenant(1).launch()
+    tool.add(one.host)
+    assert [each.state for each in one.host.runtimes_ensure(one.id, one.body)] == ["ready"]
+    config = one.node.config
+    of_the_node = [str(config.paths.state.parent), str(config.paths.images), config.prefix, config.hostname]
+    words = [*canaries(config.paths), *of_the_node, other.id, other.body.project_id, *other.gpus, tool.digest]
+    # Not as an argument: the shells on the way to it would have the words too.
+    seen = json.loads(one.python(f"import sys\nsys.argv.append({json.dumps(words)!r})\n{PROBE}"))
+    assert seen["found"] == []
+    assert seen["files"] > 1000
+    mounted = one.ssh("cat /proc/self/mountinfo").stdout
+    for place in ("/dev/nvidia0", "/dev/gpuaas-sim/memory0", "/etc/hosts", "/run/gpuaas/access", "/tool/1.0"):
+        assert f"{place} " in mounted  # they are there to be searched
+    for each in (one, other):
+        each.release()
 
 
 def test_the_search_finds_what_is_there(machine: Machine, neighbour: Machine, paths: Paths) -> None:

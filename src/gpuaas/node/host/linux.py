@@ -38,6 +38,7 @@ from gpuaas.node.host.cgroups.limits import Limits
 from gpuaas.node.host.cgroups.usage import usage
 from gpuaas.node.host.container.boot import Boot, ReadOnlyBind, View
 from gpuaas.node.host.devices import Devices
+from gpuaas.node.host.gpus import simulated
 from gpuaas.node.host.gpus.gpu import cards, report, slots
 from gpuaas.node.host.gpus.scrub import cleared_by
 from gpuaas.node.host.gpus.source import AnyGpus, RealGpus, SimulatedGpus
@@ -95,7 +96,8 @@ class LinuxHost:
         self._images = Images(paths, config.base_image)
         self._tools = tools.Tools(paths)
         # What is mounted below the run directory must be there before the helper copies the mounts that it finds.
-        self._namespaces = Namespaces(paths, keep=[paths.run / "tools"])
+        self.gpus: AnyGpus = _gpus(config)
+        self._namespaces = Namespaces(paths, keep=[paths.run / "tools", *simulated.given(_simulated(paths))])
         self._rootfs = Rootfs(
             paths,
             self._images,
@@ -111,7 +113,6 @@ class LinuxHost:
             pool=config.pool,
             denied=config.denied,
         )
-        self.gpus: AnyGpus = _gpus(config)
         self._devices = Devices(paths, self.gpus, self._boot_id)
         self._access = Access(paths)
         self._runtimes = Runtimes(paths, self._namespaces)
@@ -174,6 +175,7 @@ class LinuxHost:
         self._namespaces.clear()
         self._tools.clear()
         self._machines.clear()
+        simulated.clear(_simulated(self._config.paths))
         run_directory.clear(self._config.paths.run)
 
     # the Host interface
@@ -483,8 +485,12 @@ class LinuxHost:
 
 def _gpus(config: LinuxConfig) -> AnyGpus:
     if config.simulate_gpus:
-        return SimulatedGpus(config.paths.state / "simulated-gpus", config.simulate_gpus, config.hostname)
+        return SimulatedGpus(_simulated(config.paths), config.simulate_gpus, config.hostname)
     return RealGpus(cleared_by(config.clear_mig))
+
+
+def _simulated(paths: Paths) -> Path:
+    return paths.state / "simulated-gpus"
 
 
 def _hostname(name: str) -> str:

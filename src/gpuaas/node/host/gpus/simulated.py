@@ -5,7 +5,8 @@ not. The bytes of a small sparse file stand for the GPU's memory. All of it live
 
     plan.json          which GPUs, and their device numbers
     dev/               gpu0 ..., the control nodes, and card0 ... of those that are cut into MIG instances
-    memory/0 ...       the bytes; bound into the container
+    memory/0 ...       the bytes; bound into the container, as the nodes are. Like a GPU's, they end with the power:
+                       both directories are file systems of their own, so that no machine reads where they are here
     health/0 ...       a file here is why the GPU is unwell: `echo 'XID 79' > health/3`
     scrub/0 ...        a file here is why its scrub fails
     resets/0 ...       how often it was reset
@@ -28,7 +29,7 @@ from gpuaas.kit.errors import HostError
 from gpuaas.node.host import fake_gpus
 from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.gpus.gpu import Gpu
-from gpuaas.node.host.gpus.simulated_files import make_memory, make_nodes
+from gpuaas.node.host.gpus.simulated_files import hide, make_memory, make_nodes, unhide
 
 KIND = "gpuaas.dev/gpu"
 MEMORY_BYTES = 1024 * 1024
@@ -39,7 +40,8 @@ _PLAN = "plan.json"
 # For local use by the kernel's own list, and never handed out dynamically.
 _MAJORS: tuple[int, ...] = (*range(120, 128), *range(60, 64))
 _MINORS_PER_HOST = 1024
-_DIRECTORIES = ("dev", "memory", "health", "scrub", "resets", "cdi")
+_GIVEN = ("dev", "memory")
+_DIRECTORIES = (*_GIVEN, "health", "scrub", "resets", "cdi")
 
 
 class Plan(Struct, frozen=True):
@@ -128,6 +130,8 @@ def ensure(root: Path, gpus: str, host: str, proc: Path = Path("/proc")) -> Simu
         simulated = Simulated(root, plan)
         for name in _DIRECTORIES:
             (root / name).mkdir(mode=0o700, exist_ok=True)
+        for directory in given(root):
+            hide(directory)
         found = _well(root, plan)
         wanted = numbers(found, simulated.vendor)
         make_nodes(root / "dev", {name: (plan.major, plan.first_minor + number) for name, number in wanted.items()})
@@ -139,8 +143,20 @@ def ensure(root: Path, gpus: str, host: str, proc: Path = Path("/proc")) -> Simu
     return simulated
 
 
+def given(root: Path) -> list[Path]:
+    """What is bound into machines from here: each is a mount."""
+    return [root / name for name in _GIVEN]
+
+
+def clear(root: Path) -> None:
+    """As a reboot would leave it."""
+    for directory in given(root):
+        unhide(directory)
+
+
 def remove(root: Path) -> None:
     """Nothing of it stays. Safe if it never was, or was half-made."""
+    clear(root)
     try:
         shutil.rmtree(root)
     except FileNotFoundError:

@@ -5,14 +5,34 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpuaas.kit.errors import HostError
+from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.mounts.mounts import Attribute
+
+_HIDDEN = {"source": "gpus", "mode": "0700"}
+
+
+def hide(directory: Path) -> None:
+    """Puts a file system of its own there, unless there is one: a machine reads in its list of mounts where in its
+    file system a bound file is, and on the host's disk that would be the path of the state directory (T15).
+
+    In memory, and what a tenant writes to a file there counts as that tenant's memory.
+    """
+    if mounts.at(directory) is not None:
+        return
+    fd = mounts.filesystem("tmpfs", _HIDDEN, Attribute.NOSUID | Attribute.NOEXEC)  # not nodev: nodes are opened there
+    try:
+        mounts.attach(fd, directory)
+    finally:
+        os.close(fd)
+
+
+def unhide(directory: Path) -> None:
+    while mounts.unmount(directory, lazy=True):
+        pass
 
 
 def make_nodes(directory: Path, wanted: Mapping[str, tuple[int, int]]) -> None:
     """`wanted` is name: major and minor. Others go."""
-    if os.statvfs(directory).f_flag & os.ST_NODEV:
-        cause = "its file system is mounted nodev; choose a state directory where devices work"
-        raise HostError("simulate", str(directory), cause, transient=False)
     for name, (major, minor) in wanted.items():
         _make_node(directory / name, os.makedev(major, minor))
     _drop_others(directory, wanted)
