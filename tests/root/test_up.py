@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.slow, needs("ssh", "ssh-keygen", "runc", "nft")]
 OPTIONS = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10")
 
 PATIENCE_SECONDS = 60.0
+SILENCE = 124  # what `timeout` answers
 
 
 class Person:
@@ -187,8 +188,14 @@ def test_two_tenants_on_one_node_do_not_reach_each_other(admin: Person, work: Pa
     admin.says("hello", "nohup python3 -m http.server 8080 > /dev/null 2>&1 & sleep 1; curl -s localhost:8080 | wc -c")
     assert admin.says("hello", f"curl -s -o /dev/null -w '%{{http_code}}' http://{address}:8080") == "200"
     assert other.ssh("spy", f"curl -s -m 2 http://{address}:8080").returncode == 28  # silence
-    for port in (admin.json("show", "hello")["endpoint"]["port"], server.rpartition(":")[2], 22):
-        assert other.ssh("spy", f"timeout 2 bash -c '</dev/tcp/169.254.1.1/{port}'").returncode != 0
+    port = admin.json("show", "hello")["endpoint"]["port"]
+    for here in own_addresses():
+        with socket.create_connection((here, port), timeout=10) as connection:
+            assert connection.recv(4) == b"SSH-"  # for everybody else it answers there
+        for each in (port, int(server.rpartition(":")[2]), 22):
+            assert not answers(other, "spy", here, each)
+    assert not answers(other, "spy", address, 22)
+    assert answers(other, "spy", "127.0.0.1", 9)  # by refusing: whoever is there and asked says something
     assert other.ssh("spy", "ls /dev | grep -c '^nvidia[0-9]'").stdout.strip() == "1"
     borrowed = other.home / ".ssh/id_ed25519"
     shutil.copy(borrowed, work / "stolen")
@@ -200,6 +207,16 @@ def test_two_tenants_on_one_node_do_not_reach_each_other(admin: Person, work: Pa
         capture_output=True, text=True,
     )  # fmt: skip
     assert "Permission denied" in refused.stderr
+
+
+def answers(person: Person, machine: str, host: str, port: int) -> bool:
+    """Whether anything comes back from there, be it a refusal."""
+    return person.ssh(machine, f"timeout 2 bash -c '</dev/tcp/{host}/{port}'").returncode != SILENCE
+
+
+def own_addresses() -> list[str]:
+    found = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout.split()
+    return [each for each in found if ":" not in each]
 
 
 def assert_eventually_active(person: Person, machine: str) -> None:

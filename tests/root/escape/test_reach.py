@@ -72,9 +72,8 @@ def connect(ends):
                 continue
             sockets[s.fileno()] = (s, end)
             waiting.register(s.fileno(), select.EPOLLOUT | select.EPOLLERR | select.EPOLLHUP)
-        deadline = time.monotonic() + seconds
-        while sockets and (left := deadline - time.monotonic()) > 0:
-            for number, _ in waiting.poll(left):
+        while ready := waiting.poll(seconds):  # until nobody has answered for so long
+            for number, _ in ready:
                 s, end = sockets[number]
                 waiting.unregister(number)
                 if s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in (0, 111):
@@ -102,6 +101,12 @@ for host in targets:
     except OSError:
         pass
 print(json.dumps([asked, answered]))
+"""
+DATAGRAMS = """
+import socket
+end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+end.bind(("0.0.0.0", 8080))
+while True: end.sendto(b"!", end.recvfrom(16)[1])
 """
 SCAN_AT_ONCE, SCAN_SECONDS = 16384, 0.3
 LINK_LOCAL = "169.254.0.0/16"
@@ -167,7 +172,7 @@ def test_nothing_is_reached(tenant: Launch, listener: int) -> None:
 
 def test_no_port_of_the_host_or_the_neighbour_answers(tenant: Launch, listener: int) -> None:
     machine, other = tenant(), tenant()
-    serving = other.session("python3 -m http.server 8080 2>&1 & echo there; wait")
+    serving = other.session(f"python3 -m http.server 8080 2>&1 & python3 -c '{DATAGRAMS}' & echo there; wait")
     assert serving.stdout is not None
     assert serving.stdout.readline() == "there\n"
     address = other.ssh("hostname -I").stdout.split()[0]
@@ -178,7 +183,8 @@ def test_no_port_of_the_host_or_the_neighbour_answers(tenant: Launch, listener: 
         targets.append(machine.ssh("ip route | awk '/default/ {print $3}'").stdout.strip() or "169.254.1.1")
         networks.append(LINK_LOCAL)
     asked, answered = _scan(machine, targets, networks)
-    # From the neighbour to itself, the same scan finds every port: one is served, the others refuse.
+    # From the neighbour to itself, the same scan finds every port: one is served, the others refuse. Of those for
+    # datagrams it finds what is served.
     _, found = _scan(other, ["127.0.0.1"], ["127.0.0.0/30"])
     serving.kill()
     serving.communicate()
@@ -188,6 +194,7 @@ def test_no_port_of_the_host_or_the_neighbour_answers(tenant: Launch, listener: 
     assert sorted(each for each in found if each[0] == "tcp") == sorted(
         [["tcp", "127.0.0.1", 80], ["tcp", "127.0.0.2", 80], *every]
     )
+    assert ["udp", "127.0.0.1", 8080] in found
 
 
 def _scan(machine: Tenant, targets: list[str], networks: list[str]) -> tuple[int, list[list[object]]]:

@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,17 @@ from root.linux import Node
 pytestmark = needs("runc", "catatonit", "ssh")
 SEATS = 4
 TENANTS = int(os.environ.get("GPUAAS_SOAK_TENANTS", "104"))  # one after the other, on all seats; `make soak`: 10,000
+# Opens it, has it mapped, and writes by both ways for as long as it lives.
+HOLD = """
+import mmap, os, sys, time
+fd = os.open(sys.argv[1], os.O_RDWR)
+mapped = mmap.mmap(fd, 4096)
+print("there", flush=True)
+while True:
+    mapped[:10] = b"still mine"
+    os.pwrite(fd, b"still mine", 8192)
+    time.sleep(0.01)
+"""
 FILES = 16  # that are open afterwards and were not before, for whatever else goes on in this process
 
 
@@ -69,3 +81,33 @@ def test_seats_change_hands_quickly(shared_node: Node, clean_machine: None, tmp_
     assert len(os.listdir("/proc/self/fd")) <= open_before + FILES
     assert shared_node.host.present() == []
     shared_node.host.forget(shared_node.host.news())
+
+
+def test_what_an_old_holder_had_open_is_of_no_use_when_its_gpu_is_anothers(tenant: Launch) -> None:
+    """T11: a process that has left its session, with the GPU's memory open and mapped, ends with the machine."""
+    first = tenant(seat=0)
+    first.ssh("cat >hold.py", text=HOLD)
+    holder = first.session("sudo setsid python3 hold.py /dev/gpuaas-sim/memory0")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "there\n"
+    memory = first.node.config.paths.state / "simulated-gpus/memory/0"
+    assert holders(memory)
+    assert b"still mine" in memory.read_bytes()
+    assert all(scrub.clean for scrub in first.release())
+    holder.kill()
+    holder.communicate()
+    second = tenant(seat=0)
+    assert second.gpus == first.gpus
+    assert holders(memory) == set()
+    assert second.root("sleep 0.2; tr -d '\\0' </dev/gpuaas-sim/memory0 | wc -c").stdout == "0\n"
+
+
+def holders(file: Path) -> set[str]:
+    """Processes anywhere on this host that have it open or mapped."""
+    wanted, found = file.stat(), set()
+    for link in [*Path("/proc").glob("[0-9]*/fd/*"), *Path("/proc").glob("[0-9]*/map_files/*")]:
+        with suppress(OSError):  # it has ended
+            there = link.stat()
+            if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino):
+                found.add(link.parts[2])
+    return found
