@@ -338,6 +338,16 @@ def test_a_death_is_one_fact_and_is_healed(world: World) -> None:
     assert {fact.data["reason"] for fact in world.runner.journal.facts()} == {"died"}
 
 
+def test_how_it_died_is_told_if_anybody_saw_it(world: World) -> None:
+    world.launch()
+    world.host.kill(ID, "its first process was killed by signal 9 (SIGKILL)")
+    world.settle()
+    world.host.kill(ID)
+    world.settle()
+    told = [fact.data.get("ended") for fact in world.runner.journal.facts()]
+    assert told == ["its first process was killed by signal 9 (SIGKILL)", None]
+
+
 def test_a_death_while_the_agent_was_away_is_still_a_fact(world: World) -> None:
     world.launch()
     world.host.kill(ID)

@@ -232,7 +232,20 @@ def test_a_killed_machine_is_started_again(world: World) -> None:
     assert world.settle().state == "ready"
     assert world.machine().first != before
     assert world.facts() == [("exited", "died")]
+    assert ended(world) == ["its first process was killed by signal 9 (SIGKILL)"]
     assert world.ssh("echo", "hello") == "hello"
+    gone(world)
+
+
+def test_it_is_told_that_a_machine_ran_out_of_memory(world: World) -> None:
+    world.launch()
+    hungry = world.person.ssh(world.body.ssh_port, "python3 -c 'bytearray(1 << 30)'")
+    assert subprocess.run(hungry, capture_output=True, timeout=60).returncode != 0
+    first = world.machine().first
+    os.kill(first.pid, signal.SIGKILL)
+    _until(lambda: not first.lives)
+    assert world.settle().state == "ready"
+    assert "it ran out of memory, 1 of its processes" in ended(world)[-1]
     gone(world)
 
 
@@ -288,6 +301,10 @@ def test_a_reboot_brings_the_machine_back_as_it_was(world: World) -> None:
     assert world.ssh("cat", "file") == "kept"
     assert world.facts()[-1][0] == "exited"
     gone(world)
+
+
+def ended(world: World) -> list[str]:
+    return [fact.data.get("ended", "") for fact in world.runner.journal.facts() if fact.kind == "exited"]
 
 
 def end(world: World) -> None:

@@ -46,7 +46,12 @@ EVENTS: dict[str, EventType] = {
         f"operation.{word}": EventType(f"A long change {said}", "operation", _OPERATED)
         for word, said in (("started", "began"), *((state, state) for state in sorted(OPERATION.ends)))
     },
-    "fact.exited": EventType("A machine stopped by itself", "allocation", _SAID, open=True),
+    "fact.exited": EventType(
+        "A machine stopped by itself; `ended` says how, if the node saw it",
+        "allocation",
+        {**_SAID, "reason": TEXT, "ended": TEXT},
+        open=True,
+    ),
     "fact.rebooted": EventType("The node under a machine was rebooted", "allocation", _SAID, open=True),
     "fact.session.opened": EventType("Somebody logged in on a machine", "allocation", _SESSION, open=True),
     "fact.session.closed": EventType("A login on a machine ended", "allocation", _SESSION, open=True),

@@ -326,5 +326,7 @@ class Runner:
                 return
             # The number makes it the same fact again when the agent dies between these two lines.
             data = {"death": str(record.deaths + 1), "reason": reason, "generation": str(record.applied.generation)}
+            if machine is not None and machine.ended:
+                data["ended"] = machine.ended
             self.journal.add_fact("exited", record.id, self.clock.now().timestamp(), data)
             self.journal.change(record.id, down=True, deaths=record.deaths + 1)

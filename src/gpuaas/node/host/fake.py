@@ -124,10 +124,11 @@ class FakeHost(Faults):
         self.state.reboot(f"boot-{self.name}-{self.state.boots + 1}")
         self._save()
 
-    def kill(self, id: str) -> None:
-        """Its container dies by itself."""
+    def kill(self, id: str, ended: str = "") -> None:
+        """Its container dies by itself; `ended` says how, if anybody saw it."""
         if id in self.state.containers:
             self.state.containers[id].running = False
+            self.state.containers[id].ended = ended
             self._end_sessions(id, "the machine stopped")
         self._save()
 
@@ -239,7 +240,7 @@ class FakeHost(Faults):
 
     def container(self, id: str) -> Machine | None:
         box = self.state.containers.get(id)
-        return None if box is None else Machine(box.running, box.restarts, box.boot_id, box.config)
+        return None if box is None else Machine(box.running, box.restarts, box.boot_id, box.config, box.ended)
 
     def container_start(self, id: str, body: AllocationBody) -> None:
         with self._verb("container_start", id):

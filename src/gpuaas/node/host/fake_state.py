@@ -14,6 +14,7 @@ class Container(Struct):
     cpus: int = 1
     memory_mib: int = 0
     started_at: float = 0.0
+    ended: str = ""
     has_view: bool = True  # False: an older agent started it, and runtimes do not arrive in it
 
 

@@ -26,6 +26,7 @@ class Machine:
     restarts: int
     boot_id: str
     config: str = ""  # boot_config() of the body it was started with
+    ended: str = ""  # how, in words, if it does not run any more and somebody saw it
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,11 @@ class LinuxHost:
 
     def container(self, id: str) -> Machine | None:
         record = self._machines.record(id)
-        return None if record is None else Machine(self._runs(record), record.restarts, record.boot_id, record.config)
+        if record is None:
+            return None
+        runs = self._runs(record)
+        ended = "" if runs or record.first.lives else self._machines.ended(id, record)
+        return Machine(runs, record.restarts, record.boot_id, record.config, ended)
 
     def container_start(self, id: str, body: AllocationBody) -> None:
         self._idle("container_start", id)

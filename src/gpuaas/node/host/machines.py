@@ -8,6 +8,7 @@ Ending it goes by cgroup: an OCI runtime that was killed does not know what it h
 
 import os
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,12 +33,13 @@ from gpuaas.node.host.container.verify import verify
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.paths import Paths
-from gpuaas.node.host.supervisor import requests
+from gpuaas.node.host.supervisor import ending, requests
 from gpuaas.node.host.supervisor.plan import Plan
 
 RECORD, BUNDLE = "machine.json", "bundle"
+_LAST_WORDS_SECONDS = 1.0
 _OWN = "_host"  # the supervisor's cgroup is beside the machine's, and not counted or limited with it
-_FILES = (RECORD, "pid", ".pid", "exit.json", "sessions.json", "supervisor.log", requests.SOCKET)
+_FILES = (RECORD, "pid", ".pid", ending.FILE, "sessions.json", "supervisor.log", requests.SOCKET)
 
 
 class Process(Struct, frozen=True):
@@ -111,6 +113,13 @@ class Machines:
             return None
         except OSError as error:
             raise HostError("read", f"the record of {id}", str(error)) from error
+
+    def ended(self, id: str, record: Record) -> str:
+        """How, in words. Its supervisor may be about to write it down."""
+        live, deadline = self._paths.live(id), time.monotonic() + _LAST_WORDS_SECONDS
+        while (said := ending.read(live)) is None and record.supervisor.lives and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return ending.words(said) if said else ""
 
     def ids(self) -> set[str]:
         found = {name.removesuffix(_OWN) for name in cgroups.present(self._layout, self._prefix)}

@@ -19,11 +19,12 @@ from gpuaas.node.host import kernel
 from gpuaas.node.host.cgroups.cgroup import Cgroup
 from gpuaas.node.host.cgroups.kill import kill, pids
 from gpuaas.node.host.cgroups.layout import Layout
-from gpuaas.node.host.supervisor import inside, requests
+from gpuaas.node.host.cgroups.usage import usage
+from gpuaas.node.host.supervisor import ending, inside, requests
 from gpuaas.node.host.supervisor.plan import Plan, Started
 from gpuaas.node.host.supervisor.sessions import Session, Sessions
 
-LOG, EXIT = "supervisor.log", "exit.json"
+LOG = "supervisor.log"
 TIDY_SECONDS = 5.0
 GRACE_SECONDS = 1.0
 REAP_SECONDS = 2.0
@@ -142,6 +143,10 @@ class Supervisor:
         _reap_all(REAP_SECONDS)
 
     def _end(self, reason: str, grace_seconds: float, status: int | None) -> None:
+        # First: whoever sees that it does not run any more finds out why.
+        with suppress(OSError, HostError):
+            kills = usage(self._cgroup).out_of_memory_kills
+            ending.write(self._live, ending.Ending(time.time(), reason, status, kills))
         self._listener.close()
         if grace_seconds > 0 and status is None:
             self._ask_to_end(grace_seconds)
@@ -149,8 +154,6 @@ class Supervisor:
             self._sessions.end_all(reason)
         kill(self._cgroup)
         _reap_all(REAP_SECONDS)
-        done = {"at": time.time(), "reason": reason, "status": status}
-        (self._live / EXIT).write_bytes(msgspec.json.encode(done))
         self._ended = True
 
     def _ask_to_end(self, grace_seconds: float) -> None:
@@ -248,7 +251,7 @@ class Supervisor:
         status = None
         with suppress(ChildProcessError):
             status = os.waitstatus_to_exitcode(os.waitpid(self._first, 0)[1])
-        self._end("the machine stopped", 0, status if status is not None else -1)
+        self._end("the machine stopped", 0, status)
 
     def _on_terminate(self, *_: object) -> None:
         self._told_to_end = True
