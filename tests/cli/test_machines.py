@@ -138,6 +138,32 @@ def test_what_interrupts_asks_first(gpuaas: Gpuaas, server: Playback, verb: str)
     assert [asked.json for asked in server.to("POST", f"{MINE}/{verb}")] == [{"confirm": "train-1"}] * 3
 
 
+@pytest.mark.parametrize("verb", ["restart", "release"])
+def test_whose_sessions_are_interrupted_is_said_before(gpuaas: Gpuaas, server: Playback, verb: str) -> None:
+    server.on("GET", f"{ALLOCATIONS}/train-1", Answer(200, samples.allocation()))
+    here = [samples.session("s3"), samples.session("s2"), samples.session("s1", user=None, user_id=None)]
+    gone = samples.session("s0", user="bob@example.org", closed_at=samples.LATER)
+    server.on("GET", f"{MINE}/sessions", Answer(200, samples.page(*here, gone)))
+    said = gpuaas(verb, "train-1").err
+    assert "3 sessions are open there now: 2 of ada@example.org, 1 of somebody unknown." in said
+    assert "bob" not in said
+    server.on("GET", f"{MINE}/sessions", Answer(200, samples.page(gone)))
+    assert "Nobody is logged in there now." in gpuaas(verb, "train-1").err
+    server.on("GET", f"{MINE}/sessions", problem(403, "forbidden"))
+    said = gpuaas(verb, "train-1")
+    assert (said.code, "ends every session" in said.err) == (2, True)
+
+
+def test_a_failed_restart_offers_another(gpuaas: Gpuaas, server: Playback) -> None:
+    changed = {"allocation": samples.allocation(), "operation": samples.operation(kind="restart")}
+    server.on("GET", f"{ALLOCATIONS}/train-1", Answer(200, samples.allocation()))
+    server.on("POST", f"{MINE}/restart", Answer(202, changed))
+    follows(server, samples.operation("failed", kind="restart"))
+    said = gpuaas("restart", "train-1", "--yes")
+    assert said.code == 1
+    assert "Try again with `gpuaas restart al-aaaaaaaaaaaaaaaa`, or give it back" in said.err
+
+
 def at_terminal(gpuaas: Gpuaas, *arguments: str, typed: str) -> int:
     """The exit code with a person at a real terminal, who types something."""
     ours, theirs = pty.openpty()

@@ -44,6 +44,9 @@ def report(error: Exception, *, json: bool) -> int:
         case OperationFailed():
             operation = error.operation
             hint = f"Look at its phases: `gpuaas op show {operation.id}`."
+            if operation.kind == "restart" and operation.state == "failed":
+                machine = operation.allocation_id
+                hint += f"\nTry again with `gpuaas restart {machine}`, or give it back with `gpuaas release {machine}`."
             found = _problem(error.code, 0, f"The {operation.kind} {operation.state}: {error.message}", hint)
             return _say({**found, "correlation_id": operation.correlation_id or ""}, FAILED, json)
         case Unreachable():
