@@ -119,6 +119,11 @@ def test_a_machine_is_there_after_up_and_outlives_everything_but_its_release(adm
 
 
 def test_whatever_speaks_ssh_knows_machines_by_name(admin: Person, work: Path) -> None:
+    identity = ["--identity", str(admin.home / ".ssh/id_ed25519")]
+    for way in ((), ("--via-server",)):
+        into = ["ssh", *way, *identity, "hello", "--"]
+        assert admin(*into, "cat; hostname; exit 3", stdin="said\n", code=3) == "said\nhello\n"
+        assert admin(*into, "sudo", "id", "-u") == "0\n"
     for port, way in ((8123, ()), (8124, ("--via-server",))):
         (work / "ssh").write_text(admin("ssh-config", *way))
         _speak_ssh(admin, work, port)
