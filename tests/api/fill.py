@@ -74,7 +74,7 @@ def fill(world: World, route: Route, person: Person, variant: str) -> Request | 
     """None: this route has no such variant."""
     if world.broken:
         world.mend()
-    world.asking = person
+    world.asking, world.deleting = person, route.method == "delete"
     world.broken = route.body == "OpenBreakGlass"
     kind = subject_kind(route)
     if kind is None:
@@ -136,12 +136,16 @@ def _about_an_image(world: World, request: Request) -> None:
 
 
 def _image(world: World, place: Place | None, subject: str | None) -> str:
-    world.image = catalog.publish(world.store)
+    project_id = subject if place is not None and subject == place.project.id else None
+    world.image = catalog.publish(world.store, project_id=project_id)
     return world.image.digest
 
 
 def _bundle(world: World, place: Place | None, subject: str | None) -> str:
-    """Of the catalog; or the bundle that a machine has in two versions."""
+    """Of the catalog; of a project's own; or the bundle that a machine has in two versions."""
+    if place is not None and subject == place.project.id:
+        state = "deprecated" if world.deleting else "published"
+        return catalog.publish(world.store, project_id=subject, support="custom", state=state).id
     if place is None or subject not in place.allocations.values():
         return catalog.publish(world.store).id
     if subject == place.allocations["released"]:

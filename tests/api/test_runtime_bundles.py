@@ -151,27 +151,6 @@ def test_pages_show_everything_exactly_once(world: World, http: httpx.Client) ->
         assert answer.status_code == 422
 
 
-def test_what_belongs_to_a_project_is_seen_by_its_members_only(
-    world: World, http: httpx.Client, operator: dict[str, str]
-) -> None:
-    slug = catalog.new_slug()
-    body = {"manifest": catalog.manifest(slug, support="custom"), "project": world.own.project.id}
-    made = http.post(f"{API}/runtime-bundles", json=body, headers=operator).json()
-    where = f"{API}/runtime-images/{made['digest']}"
-    http.put(where, content=catalog.content(slug, "1.0"), headers=operator)
-    http.post(f"{API}/runtime-bundles/{made['id']}/publish", headers=operator)
-    path = f"{API}/runtime-bundles/{made['id']}"
-    assert http.get(path, headers=world.people["viewer"].headers).json()["scope"] == "project"
-    for name in ("foreigner", "neighbour"):
-        assert http.get(path, headers=world.people[name].headers).status_code == 404
-    supported = {"manifest": catalog.manifest(slug), "project": world.own.project.id}
-    assert http.post(f"{API}/runtime-bundles", json=supported, headers=operator).status_code == 422
-    ours = published(http, operator, catalog.new_slug())
-    taken = {"manifest": catalog.manifest(ours["slug"], support="custom"), "project": world.own.project.id}
-    answer = http.post(f"{API}/runtime-bundles", json=taken, headers=operator)
-    assert (answer.status_code, answer.json()["code"]) == (409, "already_there")
-
-
 @pytest.mark.parametrize(
     "change",
     [

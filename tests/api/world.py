@@ -90,6 +90,7 @@ class World:
         self.people: dict[str, Person] = {}
         self.broken = False  # somebody broke the glass for the last request
         self.asking: Any = None  # who asks for the next request
+        self.deleting = False  # whether that takes something away
         self.newest: Any = None  # the user whom a request was made for last
         self.image: Any = None  # the runtime whose image a request is about
         self.stray = ""  # the machine on a node that nobody knows

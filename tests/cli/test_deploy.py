@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,16 +65,19 @@ def test_what_is_built_is_published_once(session: Session, tmp_path: Path) -> No
     assert hashlib.sha256(kept.read_bytes()).hexdigest() == digest
 
 
-@needs_tools
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_a_recipe_is_built_and_published_in_one_go(operator: Gpuaas, tmp_path: Path) -> None:
-    """Only the base comes from Debian, and is shared with the other builds."""
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A shelf whose base comes from Debian, and is shared with the other builds."""
     SHELF.make()
-    state = tmp_path / "state"
-    (state / "runtimes").mkdir(parents=True)
+    made = tmp_path / "state"
+    (made / "runtimes").mkdir(parents=True)
     for name in ("artifacts", "apt", "bases"):
-        (state / "runtimes" / name).symlink_to(SHELF.path / name)
+        (made / "runtimes" / name).symlink_to(SHELF.path / name)
+    return made
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
     (tmp_path / "tool").write_text("#!/bin/sh\necho hello\n")
     (tmp_path / "tool").chmod(0o755)
     with tarfile.open(tmp_path / "tool.tar.gz", "w:gz") as out:
@@ -81,12 +85,60 @@ def test_a_recipe_is_built_and_published_in_one_go(operator: Gpuaas, tmp_path: P
     packed = tmp_path / "tool.tar.gz"
     sha256 = hashlib.sha256(packed.read_bytes()).hexdigest()
     source = f"{{archive: '{packed.as_uri()}', sha256: {sha256}, into: ., strip: 1}}"
-    recipe = tmp_path / "runtime.yml"
-    recipe.write_text(f"name: mytool\nversion: 1\nsources: [{source}]\nverify: ['bin/tool']\n")
+    file = tmp_path / "runtime.yml"
+    file.write_text(f"name: mytool\nversion: 1\nsources: [{source}]\nverify: ['bin/tool']\n")
+    return file
+
+
+@pytest.fixture
+def worker(operator: Gpuaas, session: Session, tmp_path: Path) -> Gpuaas:
+    """The CI of a project: an editor, and nothing on the platform."""
+    accounts = session.client().service_accounts
+    accounts.create("p", "ci", role="editor")
+    made = Gpuaas(tmp_path, operator.environment["GPUAAS_SERVER"])
+    made.environment["GPUAAS_TOKEN"] = accounts.create_token(
+        "p", "ci", "t", scopes=["project_runtime.*", "read"]
+    ).secret
+    return made
+
+
+@needs_tools
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_recipe_of_ones_own_is_built_and_published_for_a_project(
+    operator: Gpuaas, worker: Gpuaas, recipe: Path, state: Path
+) -> None:
     arguments = ("runtime", "deploy", str(recipe), "--state-dir", str(state), "--json")
-    said = operator(*arguments)
+    undecided = operator(*arguments)
+    assert (undecided.code, "Who is mytool:1 for?" in undecided.err) == (2, True)
+    assert operator(*arguments, "--project", "q").code == 2, "nobody publishes for a project that they are not in"
+    assert not (state / "runtimes" / "images").exists(), "nothing was built"
+
+    said = worker(*arguments, "--project", "p")
     assert said.code == 0, said.err
     (item,) = said.json["items"]
-    assert (item["name"], item["state"], item["support"]) == ("mytool:1", "published", "custom")
-    assert operator(*arguments).json["items"][0]["id"] == item["id"]
+    assert (item["name"], item["state"], item["scope"]) == ("mytool:1", "published", "project")
+    assert worker(*arguments, "--project", "p").json["items"][0]["id"] == item["id"]
+    assert "mytool:1" in worker("runtime", "list", "--project", "p").out
+    assert worker(*arguments, "--for-everybody").code == 2, "who works in a project publishes there only"
+    taken = operator("runtime", "deprecate", "mytool", "--project", "p")
+    assert "deprecated" in taken.out, taken.err
+    assert worker("runtime", "delete", "mytool", "--project", "p").code == 0
+
+
+@needs_tools
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_script_deploys(operator: Gpuaas, recipe: Path, state: Path) -> None:
+    """All the way: built, published for everybody, and there when it is asked for again."""
+    script = Path(__file__).parents[2] / "scripts" / "deploy_runtimes.sh"
+    command = [script, str(recipe), "--for-everybody", "--state-dir", str(state), "--json"]
+    ids = []
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=operator.environment)
+        assert done.returncode == 0, done.stderr
+        (item,) = json.loads(done.stdout)["items"]
+        assert (item["name"], item["state"], item["scope"]) == ("mytool:1", "published", "platform")
+        ids.append(item["id"])
+    assert ids[0] == ids[1]
     assert "mytool:1" in operator("runtime", "list", "--catalog").out

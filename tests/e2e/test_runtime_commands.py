@@ -1,5 +1,7 @@
 """Runtimes by the command line: real processes of server and agent, the image over HTTP; only the host is modelled."""
 
+import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,10 @@ import pytest
 
 from control import catalog
 from e2e.test_spine import Spine, eventually, spine  # noqa: F401 a fixture
-from gpuaas import Client
+from gpuaas import Client, GpuaasError
 from gpuaas.sdk.retry import Retry
+from runtimes.builds import needs_tools
+from runtimes.bundle import Bundle
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # many processes, on a machine that does other things too
 MORE = 3 * 2**20 + 17  # several parts on its way to the node
@@ -87,3 +91,26 @@ def test_an_image_that_is_damaged_on_the_server_reaches_no_machine(
     item = on(spine, "train-1")
     assert (item["desired_version"], item["current_version"]) == ("1", "1")
     assert spine.json("show", "train-1")["state"] == "active"
+
+
+@needs_tools
+def test_a_project_has_a_runtime_of_its_own(spine: Spine, client: Client, tmp_path: Path) -> None:  # noqa: F811
+    """An editor without any role on the platform publishes it; a machine of the project has it, its node fetched it."""
+    project = spine.json("project", "ls")["items"][0]["id"]
+    client.service_accounts.create(project, "ci", role="editor")
+    token = client.service_accounts.create_token(project, "ci", "t", scopes=["project_runtime.*"]).secret
+    bundle = Bundle(tmp_path / "made", "labtools")
+    with tarfile.open(bundle.write(tmp_path / "labtools.tar")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
+    with Client(spine.url, token, timeout_seconds=30.0) as editor:
+        draft = editor.runtimes.describe(manifest, project=project)
+        editor.runtimes.send_image(draft, tmp_path / "image.erofs")
+        made = editor.runtimes.publish(draft.id, project=project)
+        assert (made.state, made.scope, made.support) == ("published", "project", "custom")
+        with pytest.raises(GpuaasError, match="runtime_bundle"):
+            editor.runtimes.describe(manifest)
+    launched = spine.json("launch", "train-1", "--offer", "h100-1", "--runtime", "labtools")
+    (applying,) = launched["runtime_operations"]
+    assert "succeeded" in spine("op", "follow", applying["id"])
+    assert (on(spine, "train-1")["current_version"], on(spine, "train-1")["support"]) == ("1.0", "custom")

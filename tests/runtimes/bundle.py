@@ -82,5 +82,5 @@ class Bundle:
             if self.keep_modes:
                 process.run(["mkfs.erofs", "-zlz4", "--all-root", str(target), str(self.tree)], log)
             else:
-                write_image(self.tree, target, "x", log)
+                write_image(self.tree, target, lock_digest(self.lock), log)
         return target.read_bytes()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuaas.runtimes.shelf import Shelf
     from gpuaas.sdk.types import RuntimeBundleView
 
+WORKERS = ("editor", "admin")  # of a project
 BUILDERS = ("platform_admin", "platform_ops", "platform_builder")
 
 
@@ -44,30 +45,36 @@ def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ..
 @click.option("--all", "everything", is_flag=True, help="Everything that public registries can give.")
 @click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
 @click.option("--from", "source", metavar="SOURCE", help="What another site publishes, instead of building it.")
-@click.option("--for-project", metavar="PROJECT", help="Only for this project, by its id; else for everybody.")
+@click.option("--project", "-p", metavar="PROJECT", help="Only for this project, by whoever works in it.")
+@click.option("--for-everybody", is_flag=True, help="Recipes of your own too, which are for a project otherwise.")
 @click.option("--recipes", "directories", multiple=True, type=click.Path(path_type=Path, file_okay=False),
               envvar="GPUAAS_RECIPES", metavar="DIRECTORY", help="Recipes of your own, besides ours.")  # fmt: skip
 @state_dir_option
 @click.pass_obj
 def deploy(
     session: Session, names: tuple[str, ...], everything: bool, relock: bool, source: str | None,
-    for_project: str | None, directories: tuple[Path, ...], state_dir: Path,
+    project: str | None, for_everybody: bool, directories: tuple[Path, ...], state_dir: Path,
 ) -> None:  # fmt: skip
-    """Build runtimes here if need be, and publish them on the server (operators and builders).
+    """Build runtimes here if need be, and publish them on the server.
 
+    For everybody by operators and builders; with --project by its editors and admins, and for its machines only.
     Names as for `build`; each also as a flag: --python-3.11-ml, --python-all, --all. Machines can have them at once;
     nothing restarts.
     """
     from gpuaas.runtimes.shelf import Shelf
 
+    if project and for_everybody:
+        raise click.UsageError("Either --project or --for-everybody, not both.")
     shelf = Shelf(state_dir / "runtimes")
     if source is not None:
-        made = _fetched(session, names, everything, relock, source, shelf)
+        made = _fetched(session, names, everything, relock, source, shelf, project)
     else:
-        made = _built(session, chosen(names, everything, directories), relock, shelf)
+        recipes = chosen(names, everything, directories)
+        _for_somebody(recipes, project, for_everybody)
+        made = _built(session, recipes, relock, shelf, project)
     done = []
     for name, version in made:
-        bundle = publish(session, name, version, shelf, for_project)
+        bundle = publish(session, name, version, shelf, project)
         done.append(bundle)
         if not session.json:
             output.echo(output.safe(f"{bundle.name} is {bundle.state}: {bundle.id}"))
@@ -75,12 +82,23 @@ def deploy(
         output.json_page(done)
 
 
-def _built(session: Session, recipes: "list[Recipe]", relock: bool, shelf: "Shelf") -> Iterator[tuple[str, str]]:
+def _for_somebody(recipes: "list[Recipe]", project: str | None, for_everybody: bool) -> None:
+    own = [recipe.id for recipe in recipes if recipe.support == "custom"]
+    if own and not project and not for_everybody:
+        raise Invalid(
+            f"Who is {', '.join(own)} for? A recipe of one's own is for a project.",
+            "Say --project PROJECT, or as an operator or builder --for-everybody.",
+        )
+
+
+def _built(
+    session: Session, recipes: "list[Recipe]", relock: bool, shelf: "Shelf", project: str | None
+) -> Iterator[tuple[str, str]]:
     from gpuaas.cli.runtime_progress import shown
     from gpuaas.runtimes import settings, tools
     from gpuaas.runtimes.build.builder import build as make
 
-    _may_publish(session)
+    _may_publish(session, project)
     found = settings.load()
     for recipe in recipes:
         with shown(recipe.id, json=session.json) as report:
@@ -89,31 +107,44 @@ def _built(session: Session, recipes: "list[Recipe]", relock: bool, shelf: "Shel
 
 
 def _fetched(
-    session: Session, names: tuple[str, ...], everything: bool, relock: bool, source: str, shelf: "Shelf"
+    session: Session,
+    names: tuple[str, ...],
+    everything: bool,
+    relock: bool,
+    source: str,
+    shelf: "Shelf",
+    project: str | None,
 ) -> Iterator[tuple[str, str]]:
     from gpuaas.cli.runtime_sources import pulled
 
     if everything or relock or not names:
         raise Invalid("Which runtimes of the source?", f"Name them: `gpuaas runtime list --from {source}` lists them.")
-    _may_publish(session)
+    _may_publish(session, project)
     for manifest in pulled(session, [name.removeprefix("--") for name in names], source, shelf):
         yield manifest.bundle, manifest.version
 
 
-def _may_publish(session: Session) -> None:
+def _may_publish(session: Session, project: str | None) -> None:
     """Before a build that takes minutes, not after it."""
     who = session.client().whoami()
+    if project is not None:
+        roles = {each.role for each in who.projects if project in (each.id, each.slug)}
+        if not roles & set(WORKERS):
+            said = f"{who.user.email} is no editor and no admin of the project {project}."
+            raise Invalid(said, "Only they publish for it; `gpuaas runtime build` builds without publishing.")
+        return
     if who.user.platform_role not in BUILDERS:
         raise Invalid(
             f"{who.user.email} is no operator of {session.server}, and no builder.",
-            "Only they publish; `gpuaas runtime build` builds without publishing.",
+            "Only they publish for everybody; with --project one of yours gets it; `gpuaas runtime build` builds.",
         )
 
 
 def publish(
     session: Session, bundle: str, version: str, shelf: "Shelf", project: str | None = None
 ) -> "RuntimeBundleView":
-    """What is built here, on the server: its manifest, then the image as far as it is not there, then for all."""
+    """What is built here, on the server: its manifest, then the image as far as it is not there, then for all, or for
+    one project."""
     from gpuaas.cli.runtime_progress import sending
     from gpuaas.runtimes.verify import manifest_of
 
@@ -125,34 +156,55 @@ def publish(
         image = shelf.image(manifest.layers[0].sha256)
         with sending(f"send {described.name}", described.size_bytes, json=session.json) as sent:
             runtimes.send_image(described, image, lambda here, size: sent(here))
-    return runtimes.publish(described.id) if described.state == "draft" else described
+    return runtimes.publish(described.id, project=project) if described.state == "draft" else described
 
 
 @click.command(cls=Command)
 @click.argument("name")
+@click.option("--project", "-p", metavar="PROJECT", help="Of this project's own.")
 @click.pass_obj
-def deprecate(session: Session, name: str) -> None:
-    """Deprecate a version in the catalog (operators, builders). Machines that have it keep it; nobody gets it anew."""
-    bundle = session.client().runtimes.deprecate(name)
+def deprecate(session: Session, name: str, project: str | None) -> None:
+    """Deprecate a version in the catalog (operators, builders; of a project: its editors and admins).
+
+    Machines that have it keep it; nobody gets it anew.
+    """
+    bundle = session.client().runtimes.deprecate(name, project=project)
     if session.json:
         return output.json(bundle)
     return output.echo(output.safe(f"{bundle.name} is {bundle.state}."))
 
 
-def list_catalog(session: Session) -> None:
-    found = list(session.client().runtimes.list())
+@click.command(cls=Command)
+@click.argument("name")
+@click.option("--project", "-p", metavar="PROJECT", help="Instead of your default project.")
+@click.pass_obj
+def delete(session: Session, name: str, project: str | None) -> None:
+    """Delete a draft of a project's own, or the image of a deprecated version that no machine has."""
+    session.client().runtimes.delete(name, project=session.named_project(project))
+    if not session.json:
+        output.echo(output.safe(f"{name} is deleted."))
+
+
+def list_catalog(session: Session, project: str | None) -> None:
+    runtimes = session.client().runtimes
+    found = list(runtimes.of_project(project) if project else runtimes.list())
     if session.json:
         return output.json_page(found)
-    columns = ("RUNTIME", "PRODUCT", "SUPPORT", "GPUS", "FOR", "SIZE", "ID")
-    return output.table(columns, [_row(each) for each in found], empty="The catalog is empty: `gpuaas runtime deploy`.")
+    columns = ("RUNTIME", "PRODUCT", "SUPPORT", "GPUS", "ARCH", "FOR", "STATE", "SIZE", "ID")
+    empty = "The project has none of its own." if project else "The catalog is empty: `gpuaas runtime deploy`."
+    return output.table(columns, [_row(each) for each in found], empty=empty)
 
 
 def _row(item: "RuntimeBundleView") -> tuple[str, ...]:
     from gpuaas.runtimes.sizes import show_bytes
 
     name = f"{item.name}{' (default)' if item.default else ''}"
-    scope = "everybody" if item.scope == "platform" else f"project {item.project_id}"
-    return (name, item.product, item.support, item.family, scope, show_bytes(item.size_bytes), item.id)
+    what = (name, item.product, item.support, item.family, item.architecture)
+    return (*what, _scope(item), item.state, show_bytes(item.size_bytes), item.id)
+
+
+def _scope(item: "RuntimeBundleView") -> str:
+    return "everybody" if item.scope == "platform" else f"project {item.project_id}"
 
 
 def show_in_catalog(session: Session, name: str) -> None:
@@ -165,7 +217,8 @@ def show_in_catalog(session: Session, name: str) -> None:
     versions = ", ".join(each.version for each in session.client().runtimes.versions(found.slug))
     return output.fields([
         ("runtime", found.name), ("product", found.product), ("description", found.description),
-        ("support", found.support), ("state", found.state), ("versions", versions), ("directory", found.root),
+        ("support", found.support), ("for", _scope(found)), ("state", found.state), ("versions", versions),
+        ("directory", found.root),
         ("architecture", found.architecture), ("GPUs", wants.gpu_family), ("driver", wants.min_driver),
         ("CUDA", wants.cuda), ("ROCm", wants.rocm),
         ("memory", show_bytes(wants.min_memory_bytes) if wants.min_memory_bytes else ""),

@@ -43,7 +43,7 @@ def runtime() -> None:
 
 
 for _command in (
-    *(runtime_catalog.deploy, runtime_catalog.deprecate, runtime_gc.gc),
+    *(runtime_catalog.deploy, runtime_catalog.deprecate, runtime_catalog.delete, runtime_gc.gc),
     *(runtime_machines.apply, runtime_machines.use, runtime_machines.rollback),
     *(runtime_machines.repair, runtime_machines.remove, runtime_machines.history),
     *(runtime_sources.pull, runtime_sources.source, runtime_index.index),
@@ -118,6 +118,7 @@ def _several(library: "Library", name: str) -> list["Recipe"]:
 
 @runtime.command("list")
 @click.option("--catalog", "-c", is_flag=True, help="What the server has for its machines, instead.")
+@click.option("--project", "-p", metavar="PROJECT", help="What this project has of its own, also drafts, instead.")
 @click.option("--on", "machine", metavar="MACHINE", help="What this machine has, instead.")
 @click.option("--from", "source", metavar="SOURCE", help="What another site publishes, instead.")
 @recipes_option
@@ -126,6 +127,7 @@ def _several(library: "Library", name: str) -> list["Recipe"]:
 def list_(
     session: Session,
     catalog: bool,
+    project: str | None,
     machine: str | None,
     source: str | None,
     directories: tuple[Path, ...],
@@ -136,8 +138,8 @@ def list_(
         return runtime_sources.list_of(session, source, state_dir)
     if machine is not None:
         return runtime_machines.show_on(session, machine)
-    if catalog:
-        return runtime_catalog.list_catalog(session)
+    if catalog or project:
+        return runtime_catalog.list_catalog(session, project)
     library, shelf = _library(directories), _shelf(state_dir)
     built = {(bundle, version): sha256 for bundle, version, sha256 in shelf.all_built()}
     rows = []

@@ -15,7 +15,7 @@ from gpuaas.control.http.application import build
 from gpuaas.control.http.one_write import OneWrite
 from gpuaas.control.link.pulse import Pulse
 from gpuaas.control.link.socket import node_link
-from gpuaas.control.store import clocks, migrate, stores
+from gpuaas.control.store import clocks, image_places, migrate, stores
 from gpuaas.control.store.embedded import Embedded
 from gpuaas.control.store.readers import Readers
 from gpuaas.control.store.transaction import PREEMPTION_GRACE, Store, connect, normalised
@@ -97,7 +97,7 @@ def application(
     @asynccontextmanager
     async def background(app: Litestar) -> AsyncIterator[None]:
         app.state["pulse"] = Pulse(store)
-        await asyncio.to_thread(app.state["images"].bring_back_all)
+        await asyncio.to_thread(image_places.bring_back_all, app.state["images"])
         working = (wakes.listen(), loop.run(store, wakes), dispatch.run())
         tasks = [asyncio.create_task(work) for work in working]
         try:

@@ -62,6 +62,8 @@ PERMISSIONS: dict[str, Permission] = {
     "event.read": ANY_MEMBER,
     "project.read": ANY_MEMBER,
     "project.network": LEADS,
+    "project_runtime.read": ANY_MEMBER,
+    "project_runtime.write": WORKERS,
     "usage.read": ANY_MEMBER,
     "statement.read": ANY_MEMBER,
     "budget.read": ANY_MEMBER,

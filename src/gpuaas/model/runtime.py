@@ -10,6 +10,11 @@ ROOT = "/opt/gpuaas/runtimes"
 MOST_BUNDLES = 16  # of one machine
 MOST_KEPT = 3  # versions of one bundle that lie beside the current one
 
+# What a project may publish of its own: its images lie on the disk of the server.
+MOST_OF_A_PROJECT = 64  # versions that are drafts or published
+MOST_BYTES_OF_A_PROJECT = 100 * 2**30
+MOST_BYTES_OF_ITS_IMAGE = 16 * 2**30
+
 
 @dataclass(frozen=True)
 class RuntimeBundle:

@@ -33,9 +33,19 @@ class Api:
     def get(self, path: str, as_: type[T], query: Query | None = None) -> T:
         return _decoded(self.transport.call("GET", path, query=query), as_)
 
-    def post(self, path: str, body: In | None, as_: type[T], idempotency_key: str | None = None) -> T:
+    def post(
+        self,
+        path: str,
+        body: In | None,
+        as_: type[T],
+        idempotency_key: str | None = None,
+        read_seconds: float | None = None,
+    ) -> T:
         encoded = None if body is None else msgspec.json.encode(body)
-        return _decoded(self.transport.call("POST", path, body=encoded, idempotency_key=idempotency_key), as_)
+        call = self.transport.call
+        return _decoded(
+            call("POST", path, body=encoded, idempotency_key=idempotency_key, read_seconds=read_seconds), as_
+        )
 
     def act(self, path: str) -> None:
         """A POST that says nothing and is answered by nothing."""

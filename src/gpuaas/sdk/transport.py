@@ -67,8 +67,9 @@ class Transport:
         body: bytes | None = None,
         idempotency_key: str | None = None,
         said: Mapping[str, str] | None = None,
+        read_seconds: float | None = None,
     ) -> Answer:
-        """`said`: headers of this call."""
+        """`said`: headers of this call. `read_seconds`: for what takes the server longer than most."""
         headers = self.authorization()
         if body is not None:
             headers["Content-Type"] = "application/json"
@@ -77,7 +78,7 @@ class Transport:
             headers["Idempotency-Key"] = idempotency_key or uuid.uuid4().hex
         failures = 0
         while True:
-            outcome = self._once(method, path, query, body, headers)
+            outcome = self._once(method, path, query, body, headers, read_seconds)
             if isinstance(outcome, Answer) and outcome.status < 300:
                 return outcome
             failures += 1
@@ -102,10 +103,18 @@ class Transport:
             raise self._lost(error) from error
 
     def _once(
-        self, method: str, path: str, query: Query | None, body: bytes | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        read_seconds: float | None,
     ) -> Answer | Unreachable:
+        waits = self._http.timeout if read_seconds is None else httpx.Timeout(10.0, read=read_seconds)
+        asked = _params(query)
         try:
-            response = self._http.request(method, path, params=_params(query), content=body, headers=headers)
+            response = self._http.request(method, path, params=asked, content=body, headers=headers, timeout=waits)
         except (httpx.TransportError, httpx.DecodingError) as error:
             return self._lost(error)
         return Answer(response.status_code, response.headers, response.content)

@@ -50,10 +50,10 @@ def published(
 
 def collect(cluster: Cluster, images: Images, older_than_seconds: int = HOUR) -> list[str]:
     """As the route does it. What was removed."""
-    aside: set[str] = set()
+    aside = runtime_images.Aside()
     found = cluster.store.transact(runtime_images.collect, cluster.caller, images, older_than_seconds, aside)
-    images.drop_aside(aside)
-    assert {each.digest for each in found if each.kind == "image"} == aside
+    aside.drop()
+    assert sorted(each.digest for each in found if each.kind == "image") == aside.digests
     return [each.digest for each in found]
 
 

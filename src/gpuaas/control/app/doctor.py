@@ -12,6 +12,7 @@ from gpuaas.kit.clock import Clock
 from gpuaas.model.finding import Finding, fail, good, warn
 from gpuaas.model.identity import Caller
 from gpuaas.model.lifecycle import NODE, SLOT
+from gpuaas.model.runtime import RuntimeBundle
 
 OLDEST_POSTGRESQL = 150000
 SKEW_SECONDS = 2.0  # leases and orders of reports bear more; people who compare logs do not
@@ -33,7 +34,7 @@ class Process:
     disk_percent: float
     pool_size: int
     pool_used: int
-    has_image: Callable[[str], bool] = lambda digest: True  # of a runtime, by digest
+    has_image: Callable[[RuntimeBundle], bool] = lambda bundle: True
 
 
 def examine(tx: Tx, caller: Caller, process: Process, clock: Clock, agrees: bool = True) -> list[Finding]:
@@ -58,7 +59,7 @@ def examine(tx: Tx, caller: Caller, process: Process, clock: Clock, agrees: bool
 def _images(tx: Tx, process: Process) -> Finding:
     """A node that does not have one yet would wait for it for ever."""
     published = runtime_bundles.visible(tx, None, ("published",))
-    missing = [bundle.name for bundle in published if not process.has_image(bundle.digest)]
+    missing = [bundle.name for bundle in published if not process.has_image(bundle)]
     if not missing:
         return good("runtimes", f"{len(published)} published")
     listed = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")

@@ -8,7 +8,7 @@ import msgspec
 
 from gpuaas.control.app import access
 from gpuaas.control.app.nodes import record, signed_by
-from gpuaas.control.store import identity, nodes, runtime_bundles
+from gpuaas.control.store import nodes, runtime_bundles
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.kit.ids import is_id
@@ -41,7 +41,7 @@ def show(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
 def versions(tx: Tx, caller: Caller, name: str) -> list[RuntimeBundle]:
     """Of the bundle with this slug, or of the bundle that this version is of; the oldest first."""
     projects = access.projects(tx, caller, "runtime_bundle.read")
-    known = runtime_bundles.visible(tx, list(projects), _states(caller))
+    known = platform_first(runtime_bundles.visible(tx, list(projects), _states(caller)))
     slug = next((each.slug for each in known if name in (each.id, each.slug)), None)
     if slug is None:
         raise not_found("runtime bundle", name)
@@ -57,13 +57,23 @@ def manifest(tx: Tx, bundle: RuntimeBundle) -> dict[str, Any]:
 
 def find(tx: Tx, caller: Caller, action: str, name: str) -> RuntimeBundle:
     """By id or by any spelling of its name."""
-    known = runtime_bundles.visible(tx, list(access.projects(tx, caller, action)), _states(caller))
-    if is_id(name, "rb"):
-        found = [each for each in known if each.id == name]
-        if not found:
-            raise not_found("runtime bundle", name)
-        return found[0]
-    return named(known, name, None)
+    return among(runtime_bundles.visible(tx, list(access.projects(tx, caller, action)), _states(caller)), name)
+
+
+def among(known: list[RuntimeBundle], name: str) -> RuntimeBundle:
+    if not is_id(name, "rb"):
+        return named(platform_first(known), name, None)
+    found = next((each for each in known if each.id == name), None)
+    if found is None:
+        raise not_found("runtime bundle", name)
+    return found
+
+
+def platform_first(known: list[RuntimeBundle]) -> list[RuntimeBundle]:
+    """What names can mean. A name of the platform means the platform's: nobody gets another bundle under it because
+    somebody in the project took it before. What a project has under it can still be meant by id."""
+    taken = {each.slug for each in known if each.project_id is None and each.state != "draft"}
+    return [each for each in known if each.project_id is None or each.slug not in taken]
 
 
 def named(known: list[RuntimeBundle], name: str, architecture: str | None) -> RuntimeBundle:
@@ -88,32 +98,30 @@ def _states(caller: Caller) -> tuple[str, ...]:
     return tuple(sorted(RUNTIME_BUNDLE.states - hidden))
 
 
-def describe(tx: Tx, caller: Caller, said: dict[str, Any], project_id: str | None) -> RuntimeBundle:
-    """A version, as its manifest describes it. A draft until its image is here and it is published."""
+def describe(tx: Tx, caller: Caller, said: dict[str, Any]) -> RuntimeBundle:
+    """A version for everybody, as its manifest describes it. A draft until its image is here and it is published."""
     access.on_platform(tx, caller, "runtime_bundle.write")
-    if project_id is not None and identity.project(tx, project_id) is None:
-        raise not_found("project", project_id)
-    values = {**described(said), "project_id": project_id, "created_by": caller.user_id}
-    if project_id is not None and values["support"] != "custom":
-        raise invalid("What belongs to one project has the support level `custom`.", "Build it from a recipe of yours.")
-    key = (values["slug"], values["version"], values["architecture"])
-    if project_id is not None and runtime_bundles.by_name(tx, *key, None):
-        raise _there(values, "The platform has this version.")
-    before = runtime_bundles.by_name(tx, *key, project_id, lock=True)
+    made = keep(tx, {**described(said), "project_id": None, "created_by": caller.user_id})
+    record(tx, "runtime_bundle.describe", "runtime_bundle", made.id, name=made.name, digest=made.digest)
+    return made
+
+
+def keep(tx: Tx, values: dict[str, Any]) -> RuntimeBundle:
+    """In the catalog. A draft is what was said of it last; what was published has one content for ever."""
+    key = (values["slug"], values["version"], values["architecture"], values["project_id"])
+    before = runtime_bundles.by_name(tx, *key, lock=True)
     if before is None:
         try:
-            made = runtime_bundles.insert(tx, **values)
+            return runtime_bundles.insert(tx, **values)
         except Taken as error:
             raise conflict("changed_meanwhile", "Somebody else described it in this moment.", "Try again.") from error
-    elif before.digest == values["digest"]:
-        made = before
-    elif before.state == "draft":
-        made = runtime_bundles.rewrite(tx, before, **values)
-    else:
-        raise _there(values, f"Another content of this version is {before.state}: {before.digest}.")
-    said_of = {"name": made.name, "digest": made.digest, "project": project_id}
-    record(tx, "runtime_bundle.describe", "runtime_bundle", made.id, **said_of)
-    return made
+    if before.digest == values["digest"]:
+        return before
+    if before.state == "draft":
+        return runtime_bundles.rewrite(tx, before, **values)
+    name = f"{values['slug']}:{values['version']}"
+    said = f"Another content of this version is {before.state}: {before.digest}. A version has one content."
+    raise conflict("already_there", said, f"Give yours another version than {name}.")
 
 
 def described(said: dict[str, Any]) -> dict[str, Any]:
@@ -161,26 +169,34 @@ def _lines(part: Any) -> list[str]:
 
 def publish(tx: Tx, caller: Caller, name: str, is_here: Callable[[str], bool]) -> RuntimeBundle:
     """From here on everybody can apply it. Asked twice, it is not an error."""
-    bundle = _for_writing(tx, caller, name)
+    bundle = published(tx, _for_writing(tx, caller, name), is_here)
+    record(tx, "runtime_bundle.publish", "runtime_bundle", bundle.id, name=bundle.name, digest=bundle.digest)
+    return bundle
+
+
+def published(tx: Tx, bundle: RuntimeBundle, is_here: Callable[[str], bool]) -> RuntimeBundle:
     if bundle.state == "deprecated":
         raise conflict("not_in_this_state", f"{bundle.name} is deprecated.", "Build another version and publish that.")
     if bundle.state == "draft":
         if not is_here(bundle.digest):
             said = f"The image of {bundle.name} is not here yet."
-            raise conflict("no_image", said, f"Send it: PUT /api/v1/runtime-images/{bundle.digest}.")
+            raise conflict("no_image", said, "Send it: PUT .../runtime-images/{digest}, with the digest of the draft.")
         bundle = runtime_bundles.move(tx, bundle, "publish")
-    record(tx, "runtime_bundle.publish", "runtime_bundle", bundle.id, name=bundle.name, digest=bundle.digest)
     return bundle
 
 
 def deprecate(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
     """Nobody gets it anew. Machines that have it keep it, and can go back to it."""
-    bundle = _for_writing(tx, caller, name)
+    bundle = deprecated(tx, _for_writing(tx, caller, name))
+    record(tx, "runtime_bundle.deprecate", "runtime_bundle", bundle.id, name=bundle.name)
+    return bundle
+
+
+def deprecated(tx: Tx, bundle: RuntimeBundle) -> RuntimeBundle:
     if bundle.state == "draft":
         raise conflict("not_in_this_state", f"{bundle.name} is not published.", "There is nothing to deprecate.")
     if bundle.state == "published":
         bundle = runtime_bundles.move(tx, bundle, "deprecate")
-    record(tx, "runtime_bundle.deprecate", "runtime_bundle", bundle.id, name=bundle.name)
     return bundle
 
 
@@ -200,11 +216,14 @@ def verified(tx: Tx, caller: Caller, id: str, found: str) -> RuntimeBundle:
 def expected_image(tx: Tx, caller: Caller, digest: str) -> int:
     """How large an image is that somebody wants to send."""
     access.on_platform(tx, caller, "runtime_bundle.write")
-    known = runtime_bundles.by_digest(tx, digest)
+    return size_of(tx, digest, None)
+
+
+def size_of(tx: Tx, digest: str, project_id: str | None) -> int:
+    """As its manifest says: of the platform's own, or of this project's."""
+    known = [each for each in runtime_bundles.by_digest(tx, digest) if each.project_id == project_id]
     if not known:
-        raise Problem(
-            "not_found", 404, "No runtime has this image.", "Send its manifest first: POST /api/v1/runtime-bundles."
-        )
+        raise Problem("not_found", 404, "No runtime has this image.", "Send its manifest first.")
     return known[0].size
 
 
@@ -213,8 +232,9 @@ def image_sent(tx: Tx, caller: Caller, digest: str, received: int) -> None:
     record(tx, "runtime_image.send", "runtime_image", digest, received=received)
 
 
-def fetch_image(tx: Tx, headers: Callable[[str], str], method: str, path: str, digest: str) -> str:
-    """A node asks for an image, and proves that it is one of ours. Answers which node."""
+def fetch_image(tx: Tx, headers: Callable[[str], str], method: str, path: str, digest: str) -> list[RuntimeBundle]:
+    """A node asks for an image, and proves that it is one of ours. The versions that it may have it for: those of the
+    platform, and those of projects that a machine of theirs on this node should see."""
     tx.authorized.add("runtime_image.fetch")
     node_id, at = headers(node_request.NODE), headers(node_request.TIME)
     proof = headers(node_request.SIGNATURE)
@@ -228,21 +248,23 @@ def fetch_image(tx: Tx, headers: Callable[[str], str], method: str, path: str, d
         raise refused
     if abs(tx.now.timestamp() - int(at)) > node_request.TOLERANCE_SECONDS:
         raise Problem("clock_skew", 401, "The request was signed more than five minutes ago.", "Set the node's clock.")
-    if not any(each.state != "draft" for each in runtime_bundles.by_digest(tx, digest)):
+    known = [each for each in runtime_bundles.by_digest(tx, digest) if each.state != "draft"]
+    wanted = runtime_bundles.wanted_on(tx, node_id, [each.id for each in known if each.project_id is not None])
+    known = [each for each in known if each.project_id is None or each.id in wanted]
+    if not known:
         raise Problem("not_found", 404, "No runtime has this image.", "See `gpuaas runtime list`.")
-    return node_id
+    return known
 
 
 def _for_writing(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
     access.on_platform(tx, caller, "runtime_bundle.write")
-    known = runtime_bundles.visible(tx, None, sorted(RUNTIME_BUNDLE.states))
-    found = [each for each in known if each.id == name] if is_id(name, "rb") else [named(known, name, None)]
-    bundle = runtime_bundles.by_id(tx, found[0].id, lock=True) if found else None
+    known = runtime_bundles.visible(tx, [], sorted(RUNTIME_BUNDLE.states))  # of the platform only
+    return locked(tx, among(known, name))
+
+
+def locked(tx: Tx, found: RuntimeBundle) -> RuntimeBundle:
+    """For whoever changes it."""
+    bundle = runtime_bundles.by_id(tx, found.id, lock=True)
     if bundle is None:
-        raise not_found("runtime bundle", name)
+        raise not_found("runtime bundle", found.id)
     return bundle
-
-
-def _there(values: dict[str, Any], why: str) -> Problem:
-    name = f"{values['slug']}:{values['version']}"
-    return conflict("already_there", f"{why} A version has one content.", f"Give yours another version than {name}.")

@@ -70,7 +70,7 @@ def chosen(
         retired = [each for each in known if each.state == "deprecated" and spec in (each.name, each.slug)]
         if retired and not any(spec in (each.name, each.slug) for each in usable):
             raise _deprecated(retired[0])
-        by_name = catalog.named(usable, spec, architecture) if id is None else None
+        by_name = catalog.named(catalog.platform_first(usable), spec, architecture) if id is None else None
     if id is None:
         assert by_name is not None
         return by_name

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from gpuaas.control.app import access
 from gpuaas.control.app.nodes import record
-from gpuaas.control.store import runtime_bundles
+from gpuaas.control.store import image_places, runtime_bundles
 from gpuaas.control.store.images import Images, Stored
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
@@ -29,13 +29,49 @@ class Unused:
 def unused(tx: Tx, caller: Caller, images: Images, older_than_seconds: int) -> list[Unused]:
     """What would be removed now."""
     access.on_platform(tx, caller, "runtime_image.read")
-    old = _old(tx, images, older_than_seconds)
-    return _described(tx, old, _needed(tx, old, older_than_seconds))
+    found = []
+    for project_id, place in image_places.everywhere(images):
+        old = _old(tx, place, older_than_seconds)
+        found += _described(tx, old, _needed(tx, old, older_than_seconds, project_id))
+    return found
 
 
-def collect(tx: Tx, caller: Caller, images: Images, older_than_seconds: int, aside: set[str]) -> list[Unused]:
+class Aside:
+    """Images that go when the removal of all is committed."""
+
+    def __init__(self) -> None:
+        self._places: list[tuple[Images, set[str]]] = []
+
+    def of(self, place: Images) -> set[str]:
+        self._places.append((place, set()))
+        return self._places[-1][1]
+
+    @property
+    def digests(self) -> list[str]:
+        return sorted(digest for _, digests in self._places for digest in digests)
+
+    def drop(self) -> None:
+        for place, digests in self._places:
+            place.drop_aside(digests)
+
+    def bring_back(self) -> None:
+        for place, digests in self._places:
+            place.bring_back(digests)
+
+
+def collect(tx: Tx, caller: Caller, images: Images, older_than_seconds: int, aside: Aside) -> list[Unused]:
     """Images are left `aside`, for the caller to drop when all of this is committed, or to bring back if it is not."""
     access.on_platform(tx, caller, ACTION)
+    gone = []
+    for project_id, place in image_places.everywhere(images):
+        gone += _collect(tx, project_id, place, older_than_seconds, aside.of(place))
+    said = {"images": aside.digests, "uploads": sum(each.kind == "upload" for each in gone)}
+    freed = sum(each.size for each in gone)
+    record(tx, ACTION, "runtime_image", "all", older_than_seconds=older_than_seconds, bytes=freed, **said)
+    return gone
+
+
+def _collect(tx: Tx, project_id: str | None, images: Images, older_than_seconds: int, aside: set[str]) -> list[Unused]:
     old = _old(tx, images, older_than_seconds)
     found = []
     for each in old:
@@ -43,15 +79,12 @@ def collect(tx: Tx, caller: Caller, images: Images, older_than_seconds: int, asi
             aside.add(each.digest)
             found.append(each)
     runtime_bundles.lock_all(tx, sorted(aside))
-    needed = _needed(tx, found, older_than_seconds)  # a new statement: it sees what those whom we waited for committed
+    # A new statement: it sees what those whom we waited for committed.
+    needed = _needed(tx, found, older_than_seconds, project_id)
     images.bring_back(needed)
     aside -= needed
     found += [each for each in old if not each.whole and images.drop_partial(each.digest)]
-    gone = _described(tx, found, needed)
-    said = {"images": sorted(aside), "uploads": sum(each.kind == "upload" for each in gone)}
-    freed = sum(each.size for each in gone)
-    record(tx, ACTION, "runtime_image", "all", older_than_seconds=older_than_seconds, bytes=freed, **said)
-    return gone
+    return _described(tx, found, needed)
 
 
 def _old(tx: Tx, images: Images, older_than_seconds: int) -> list[Stored]:
@@ -59,9 +92,9 @@ def _old(tx: Tx, images: Images, older_than_seconds: int) -> list[Stored]:
     return [each for each in images.stored() if each.changed < before]
 
 
-def _needed(tx: Tx, old: list[Stored], older_than_seconds: int) -> set[str]:
+def _needed(tx: Tx, old: list[Stored], older_than_seconds: int, project_id: str | None) -> set[str]:
     since = tx.now - timedelta(seconds=older_than_seconds)
-    return runtime_bundles.needed(tx, [each.digest for each in old if each.whole], since)
+    return runtime_bundles.needed(tx, [each.digest for each in old if each.whole], since, project_id)
 
 
 def _described(tx: Tx, old: list[Stored], needed: set[str]) -> list[Unused]:

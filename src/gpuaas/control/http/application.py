@@ -40,6 +40,7 @@ from gpuaas.control.http import (
     openapi,
     org_members,
     org_webhooks,
+    project_runtimes,
     prometheus,
     queue,
     quotas,
@@ -202,7 +203,8 @@ def build(
 ) -> Litestar:
     of_machines = [*allocations.ROUTES, *machine_access.ROUTES, *leases.ROUTES, *metrics.ROUTES, *streams.ROUTES]
     of_machines += [*quotas.ROUTES, *queue.ROUTES, *reservations.ROUTES]
-    of_machines += [*runtime_bundles.ROUTES, *runtime_images.ROUTES, *allocation_runtimes.ROUTES]
+    of_machines += [*runtime_bundles.ROUTES, *project_runtimes.ROUTES, *runtime_images.ROUTES]
+    of_machines += allocation_runtimes.ROUTES
     of_people = [*identity.ROUTES, *users.ROUTES, *service_accounts.ROUTES, *break_glass.ROUTES]
     of_people += [*org_members.ROUTES, *invitations.ROUTES, *oidc_routes.ROUTES, *oidc_settings.ROUTES]
     of_cost = [*usage.ROUTES, *billing.ROUTES]

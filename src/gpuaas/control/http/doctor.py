@@ -8,6 +8,7 @@ from litestar import Response, get
 from gpuaas import __version__
 from gpuaas.control.app import doctor
 from gpuaas.control.http.endpoint import Req, read, store_of
+from gpuaas.control.store import image_places
 from gpuaas.control.store.transaction import Store, Tx
 from gpuaas.kit.clock import SystemClock
 from gpuaas.model.finding import FAILURE
@@ -47,7 +48,7 @@ def _process(request: Req, store: Store) -> doctor.Process:
         disk_percent=100 * disk.used / (disk.used + disk.free),
         pool_size=connections["most"],
         pool_used=connections["in_use"] + 1,  # the one that will look
-        has_image=state.images.complete,
+        has_image=lambda bundle: image_places.of_bundle(state.images, bundle).complete(bundle.digest),
     )
 
 

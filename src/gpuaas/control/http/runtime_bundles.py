@@ -8,6 +8,7 @@ from gpuaas.control.app import runtime_bundles
 from gpuaas.control.http import pages
 from gpuaas.control.http.endpoint import Req, Result, mutate, read, read_as
 from gpuaas.control.http.params import Cursor, IncludeEnded, Limit, Name
+from gpuaas.control.store import image_places
 from gpuaas.control.store.images import Images
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.identity import Caller
@@ -61,7 +62,7 @@ def versions(request: Req, bundle: Name) -> Response[api.RuntimeBundlePage]:
       summary="Describe a version by its manifest (operators, builders): a draft, until its image is here")  # fmt: skip
 def describe(request: Req, data: api.NewRuntimeBundle) -> Response[api.RuntimeBundleView]:
     def work(tx: Tx, caller: Caller) -> Result:
-        return Result(view(request, runtime_bundles.describe(tx, caller, data.manifest, data.project)), 201)
+        return Result(view(request, runtime_bundles.describe(tx, caller, data.manifest)), 201)
 
     return mutate(request, work, data)
 
@@ -96,7 +97,8 @@ def verify(request: Req, bundle: Name) -> Response[api.RuntimeImageVerdict]:
 
 
 def view(request: Req, item: RuntimeBundle, manifest: dict[str, Any] | None = None) -> api.RuntimeBundleView:
-    here = images_of(request).received(item.digest, item.size)  # also of what is published: a disk can be lost
+    place = image_places.of_bundle(images_of(request), item)
+    here = place.received(item.digest, item.size)  # also of what is published: a disk can be lost
     return api.RuntimeBundleView(
         item.id,
         item.slug,

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +11,16 @@ from litestar import Response, get, post, put
 from litestar.params import Parameter
 from litestar.response import Stream
 
-from gpuaas.control.app import runtime_bundles, runtime_images
+from gpuaas.control.app import project_runtimes, runtime_bundles, runtime_images
 from gpuaas.control.http.endpoint import Req, Result, correlation_of, mutate, read, read_as, store_of
+from gpuaas.control.http.params import Name
 from gpuaas.control.http.runtime_bundles import images_of
+from gpuaas.control.store import image_places
 from gpuaas.control.store.images import Arrival, Images
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, invalid
 from gpuaas.model.identity import Caller
+from gpuaas.model.runtime import MOST_BYTES_OF_ITS_IMAGE, RuntimeBundle
 from gpuaas.wire import api
 
 CHUNK = 1 << 20
@@ -46,13 +49,33 @@ async def send(request: Req, digest: Digest) -> Response[api.RuntimeImageView]:
     size = await asyncio.to_thread(
         read_as, request, lambda tx, caller: runtime_bundles.expected_image(tx, caller, digest)
     )
+    return await received(request, images_of(request), digest, size, runtime_bundles.image_sent)
+
+
+@put("/projects/{project:str}/runtime-images/{digest:str}", opt={"action": "project_runtime.write", "binary": True},
+     request_max_body_size=MOST_BYTES_OF_ITS_IMAGE,
+     summary="Send the image of a runtime of a project, or with Content-Range the rest of it")  # fmt: skip
+async def send_of_project(request: Req, project: Name, digest: Digest) -> Response[api.RuntimeImageView]:
+    project_id, size = await asyncio.to_thread(
+        read_as, request, lambda tx, caller: project_runtimes.expected_image(tx, caller, project, digest)
+    )
+
+    def sent(tx: Tx, caller: Caller, digest: str, here: int) -> None:
+        project_runtimes.image_sent(tx, caller, project_id, digest, here)
+
+    return await received(request, image_places.of_project(images_of(request), project_id), digest, size, sent)
+
+
+async def received(
+    request: Req, images: Images, digest: str, size: int, sent: Callable[[Tx, Caller, str, int], None]
+) -> Response[api.RuntimeImageView]:
     first = _first(request.headers.get("content-range"), size)
-    with images_of(request).arriving(digest, size, first) as arrival:
+    with images.arriving(digest, size, first) as arrival:
         await _take(request, arrival)
         here = await asyncio.to_thread(arrival.close)
 
     def work(tx: Tx, caller: Caller) -> Result:
-        runtime_bundles.image_sent(tx, caller, digest, here)
+        sent(tx, caller, digest, here)
         return Result(api.RuntimeImageView(digest, size, here, here == size))
 
     return await asyncio.to_thread(mutate, request, work, _Sent(first, arrival.sent.hexdigest()))
@@ -81,27 +104,29 @@ def _first(header: str | None, size: int) -> int:
 @get("/runtime-images/{digest:str}", opt={"action": "runtime_image.fetch"}, media_type="application/octet-stream",
      summary="Fetch an image, or with Range a part of it (nodes, which sign the request)")  # fmt: skip
 async def fetch(request: Req, digest: Digest) -> Stream:
-    def work(tx: Tx) -> str:
+    def work(tx: Tx) -> list[RuntimeBundle]:
         headers = request.headers
         return runtime_bundles.fetch_image(
             tx, lambda name: headers.get(name, ""), request.method, request.url.path, digest
         )
 
-    await asyncio.to_thread(store_of(request).look, work, correlation_id=correlation_of(request))
+    known = await asyncio.to_thread(store_of(request).look, work, correlation_id=correlation_of(request))
     images = images_of(request)
-    if not images.complete(digest):
+    places = [image_places.of_bundle(images, bundle) for bundle in known]
+    file = next((place.path(digest) for place in places if place.complete(digest)), None)
+    if file is None:
         raise _elsewhere()
     if images.streams >= MOST_STREAMS:
         said = "Too many images are being fetched from this server."
         raise Problem("busy", 503, said, "Try again in a moment.", extra={"retry_after": 2})
-    size = images.path(digest).stat().st_size
+    size = file.stat().st_size
     first, last = _part(request.headers.get("range"), size)
     whole = (first, last) == (0, size - 1) and "range" not in request.headers
     headers = {"Content-Length": str(last - first + 1), "Accept-Ranges": "bytes", "ETag": f'"{digest}"'}
     if not whole:
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
     return Stream(
-        _bytes(images, images.path(digest), first, last),
+        _bytes(images, file, first, last),
         status_code=200 if whole else 206,
         headers=headers,
         media_type="application/octet-stream",
@@ -118,7 +143,7 @@ def unused(request: Req, older_than_seconds: OlderThan = 86_400) -> Response[api
 @post("/runtime-images/collect", opt={"action": "runtime_image.collect"}, status_code=200, sync_to_thread=True,
       summary="Remove images that nobody needs any more (operators), and say which they were")  # fmt: skip
 def collect(request: Req, data: api.CollectImages) -> Response[api.UnusedImages]:
-    images, aside = images_of(request), set[str]()
+    images, aside = images_of(request), runtime_images.Aside()
 
     def work(tx: Tx, caller: Caller) -> Result:
         return Result(_unused(runtime_images.collect(tx, caller, images, data.older_than_seconds, aside)))
@@ -126,9 +151,9 @@ def collect(request: Req, data: api.CollectImages) -> Response[api.UnusedImages]
     try:
         done = mutate(request, work, data)
     except BaseException:
-        images.bring_back(aside)
+        aside.bring_back()
         raise
-    images.drop_aside(aside)
+    aside.drop()
     return done
 
 
@@ -171,4 +196,4 @@ async def _bytes(images: Images, path: Path, first: int, last: int) -> AsyncIter
         images.streams -= 1
 
 
-ROUTES: list[Any] = [send, fetch, unused, collect]
+ROUTES: list[Any] = [send, send_of_project, fetch, unused, collect]

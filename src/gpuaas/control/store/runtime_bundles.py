@@ -66,6 +66,49 @@ def by_digest(tx: Tx, digest: str) -> list[RuntimeBundle]:
     return [made(RuntimeBundle, row) for row in tx.run(f"{_SELECT} WHERE digest = %(digest)s", {"digest": digest})]
 
 
+def of_project(tx: Tx, project_id: str, *, lock: bool = False) -> list[RuntimeBundle]:
+    """By name. `lock`: nobody else describes one of this project meanwhile, so that what is counted stays so."""
+    if lock:
+        key = {"project": f"runtime bundles of {project_id}"}
+        tx.run("SELECT pg_advisory_xact_lock(hashtextextended(%(project)s, 0))", key)
+    statement = f"{_SELECT} WHERE project_id = %(project)s ORDER BY slug, version, architecture, id"
+    return [made(RuntimeBundle, row) for row in tx.run(statement, {"project": project_id})]
+
+
+def is_of_platform(tx: Tx, slug: str) -> bool:
+    """Whether everybody knows a bundle by this name, or knew one."""
+    statement = """SELECT 1 FROM managed_runtime_bundles
+        WHERE slug = %(slug)s AND project_id IS NULL AND state <> 'draft' LIMIT 1"""
+    return tx.run(statement, {"slug": slug}).fetchone() is not None
+
+
+def remove_draft(tx: Tx, bundle: RuntimeBundle) -> None:
+    """Nothing was ever made of it. What was published stays: history points at it."""
+    row = tx.run("DELETE FROM managed_runtime_bundles WHERE id = %(id)s AND state = 'draft' RETURNING id",
+                 {"id": bundle.id}).fetchone()  # fmt: skip
+    if row is None:
+        raise Stale(f"runtime bundle {bundle.id} is no draft any more")
+
+
+def machines_with(tx: Tx, id: str) -> int:
+    """How many have this version, or want it, or have it beside the current one."""
+    statement = """SELECT count(DISTINCT allocation_id) FROM allocation_runtimes
+        WHERE bundle_id = %(id)s AND ended_at IS NULL"""
+    row = tx.run(statement, {"id": id}).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def wanted_on(tx: Tx, node_id: str, ids: Sequence[str]) -> set[str]:
+    """Those of these versions that a machine of this node should see."""
+    rows = tx.run(
+        """SELECT DISTINCT r.bundle_id FROM allocation_runtimes r JOIN allocations a ON a.id = r.allocation_id
+            WHERE r.bundle_id = ANY(%(ids)s::text[]) AND r.ended_at IS NULL AND a.node_id = %(node)s""",
+        {"ids": list(ids), "node": node_id},
+    )
+    return {str(row[0]) for row in rows}
+
+
 def lock_all(tx: Tx, digests: Sequence[str]) -> None:
     """Waits for whoever changes a version with one of these images, and has all others wait for us."""
     statement = """SELECT id FROM managed_runtime_bundles WHERE digest = ANY(%(digests)s::text[])
@@ -73,12 +116,13 @@ def lock_all(tx: Tx, digests: Sequence[str]) -> None:
     tx.run(statement, {"digests": list(digests)}).fetchall()
 
 
-def needed(tx: Tx, digests: Sequence[str], since: datetime) -> set[str]:
+def needed(tx: Tx, digests: Sequence[str], since: datetime, project_id: str | None) -> set[str]:
     """Those of these images that somebody can still ask for: all that is published, what is deprecated while a machine
-    has it, and whatever was deprecated or described after `since`."""
-    named = {"digests": list(digests), "since": since}
+    has it, and whatever was deprecated or described after `since`. `project_id`: whose images they are."""
+    named = {"digests": list(digests), "since": since, "project": project_id}
     rows = tx.run(
-        """SELECT b.digest FROM managed_runtime_bundles b WHERE b.digest = ANY(%(digests)s::text[]) AND (
+        """SELECT b.digest FROM managed_runtime_bundles b WHERE b.digest = ANY(%(digests)s::text[])
+            AND (%(project)s::text IS NULL OR b.project_id = %(project)s) AND (
             b.state = 'published'
             OR b.state = 'draft' AND b.created_at > %(since)s
             OR b.state = 'deprecated' AND (b.deprecated_at > %(since)s OR EXISTS (

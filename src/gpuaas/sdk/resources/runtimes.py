@@ -22,6 +22,7 @@ from gpuaas.wire.api import (
 )
 
 CHUNK = 8 << 20
+EXAMINING_SECONDS = 1800.0  # an image of a project is unpacked, and written again, before it is published
 
 
 class Runtimes:
@@ -43,15 +44,20 @@ class Runtimes:
         return self._api.pages(path("runtime-bundles", slug, "versions"), RuntimeBundlePage, query)
 
     def describe(self, manifest: Mapping[str, Any], *, project: str | None = None) -> RuntimeBundleView:
-        """For operators: a version, by the manifest that its build wrote. A draft until it is published."""
-        body = NewRuntimeBundle(dict(manifest), project)
-        return self._api.post(path("runtime-bundles"), body, RuntimeBundleView)
+        """A version, by the manifest that its build wrote. A draft until it is published. For operators and builders;
+        with `project` for whoever works in it, and seen there only."""
+        return self._api.post(_catalog(project), NewRuntimeBundle(dict(manifest)), RuntimeBundleView)
+
+    def of_project(self, project: str) -> Iterator[RuntimeBundleView]:
+        """What a project has of its own, also drafts and what is deprecated."""
+        return self._api.pages(_catalog(project), RuntimeBundlePage, {"limit": None})
 
     def send_image(
         self, bundle: RuntimeBundleView, file: Path, on_progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """For operators: the image of a version, in parts, from where the server has it. Checked there in the end."""
+        """The image of a version, in parts, from where the server has it. Checked there in the end."""
         here, size = bundle.received_bytes, bundle.size_bytes
+        whose = ("projects", bundle.project_id) if bundle.project_id else ()
         with file.open("rb") as image:
             while here < size:
                 image.seek(here)
@@ -59,18 +65,24 @@ class Runtimes:
                 if not data:
                     raise ValueError(f"{file} has {here} bytes, its manifest says {size}")
                 said = {"Content-Range": f"bytes {here}-{here + len(data) - 1}/{size}"}
-                sent = self._api.put_bytes(path("runtime-images", bundle.digest), data, RuntimeImageView, said)
+                sent = self._api.put_bytes(path(*whose, "runtime-images", bundle.digest), data, RuntimeImageView, said)
                 here = sent.received_bytes
                 if on_progress is not None:
                     on_progress(here, size)
 
-    def publish(self, name: str) -> RuntimeBundleView:
-        """For operators: from here on everybody can apply it."""
-        return self._api.post(path("runtime-bundles", _spelled(name), "publish"), None, RuntimeBundleView)
+    def publish(self, name: str, *, project: str | None = None) -> RuntimeBundleView:
+        """From here on everybody can apply it; with `project` everybody who works there, once the server has looked
+        into the image, which takes about a minute for each GiB."""
+        where = _catalog(project, _spelled(name), "publish")
+        return self._api.post(where, None, RuntimeBundleView, read_seconds=EXAMINING_SECONDS if project else None)
 
-    def deprecate(self, name: str) -> RuntimeBundleView:
-        """For operators: nobody gets it anew; machines that have it keep it."""
-        return self._api.post(path("runtime-bundles", _spelled(name), "deprecate"), None, RuntimeBundleView)
+    def deprecate(self, name: str, *, project: str | None = None) -> RuntimeBundleView:
+        """Nobody gets it anew; machines that have it keep it."""
+        return self._api.post(_catalog(project, _spelled(name), "deprecate"), None, RuntimeBundleView)
+
+    def delete(self, name: str, *, project: str) -> None:
+        """A draft of a project, or the image of a deprecated version that no machine has."""
+        self._api.delete(_catalog(project, _spelled(name)))
 
     def verify(self, name: str) -> RuntimeImageVerdict:
         """For operators: has the server read the image of a version. A damaged one is gone then: send it again."""
@@ -122,6 +134,10 @@ class Runtimes:
     def remove(self, machine: str, slug: str) -> Changed:
         """Takes every version of the bundle off the machine."""
         return self._api.delete_for(path("allocations", machine, "runtime-bundles", slug), Changed)
+
+
+def _catalog(project: str | None, *rest: str) -> str:
+    return path(*(("projects", project) if project else ()), "runtime-bundles", *rest)
 
 
 def _spelled(name: str) -> str:

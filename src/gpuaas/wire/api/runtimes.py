@@ -11,12 +11,11 @@ OlderThan = Annotated[int, Meta(ge=3600, le=10 * 366 * 86_400)]  # never what is
 
 
 class NewRuntimeBundle(In, frozen=True):
-    """`manifest`: as the build wrote it. `project`: only for that project; else for everybody."""
+    """A version, by the manifest that its build wrote."""
 
     manifest: Annotated[
         dict[str, Any], Meta(max_length=64, description="manifest.json, as `gpuaas runtime build` wrote it.")
     ]
-    project: Ref | None = None
 
 
 class RuntimeRequirements(Out, frozen=True):
