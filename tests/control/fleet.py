@@ -63,6 +63,7 @@ class Agent:
     seq: int = 0
     session: Session | None = None
     specs: dict[str, Spec] = field(default_factory=dict)
+    architecture: str = "amd64"
     runtimes: bool = True  # it can show some
     scrubs: bool = True  # it knows what a tombstone without a machine is for
     fetching: dict[str, int] = field(default_factory=dict)  # versions of bundles that are not here yet: percent
@@ -93,7 +94,7 @@ class Agent:
                 for n, uuid in enumerate(uuids)
             ],
             slots=[SlotProposal(f"gpu-{n}", [uuid], 4, 4096) for n, uuid in enumerate(uuids)],
-            architecture="amd64",
+            architecture=self.architecture,
         )
         return msgspec.structs.replace(made, **changes)
 

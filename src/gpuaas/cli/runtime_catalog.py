@@ -214,12 +214,14 @@ def show_in_catalog(session: Session, name: str) -> None:
     if session.json:
         return output.json(found)
     wants = found.requirements
-    versions = ", ".join(each.version for each in session.client().runtimes.versions(found.slug))
+    known = list(session.client().runtimes.versions(found.slug))
+    versions = ", ".join(dict.fromkeys(each.version for each in known))
+    builds = ", ".join(each.architecture for each in known if each.version == found.version)
     return output.fields([
         ("runtime", found.name), ("product", found.product), ("description", found.description),
         ("support", found.support), ("for", _scope(found)), ("state", found.state), ("versions", versions),
         ("directory", found.root),
-        ("architecture", found.architecture), ("GPUs", wants.gpu_family), ("driver", wants.min_driver),
+        ("architectures", builds), ("GPUs", wants.gpu_family), ("driver", wants.min_driver),
         ("CUDA", wants.cuda), ("ROCm", wants.rocm),
         ("memory", show_bytes(wants.min_memory_bytes) if wants.min_memory_bytes else ""),
         ("image", found.digest), ("image size", show_bytes(found.size_bytes)), ("id", found.id),

@@ -71,6 +71,7 @@ class AllocationRuntime:
     ended_at: datetime | None
     ended_by: str | None
     replaces: str | None = None  # another bundle, which goes when this one is there
+    any_architecture: bool = False  # chosen by name: of a machine that waits, where it gets its place decides
 
     @property
     def live(self) -> bool:

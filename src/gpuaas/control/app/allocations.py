@@ -27,7 +27,6 @@ from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
 from gpuaas.model.placement import Plan, Reason
 from gpuaas.model.reservation import stays_until
-from gpuaas.model.runtime import RuntimeBundle
 from gpuaas.wire.api import Launch, LeaseRequest
 
 Started = launching.Started
@@ -91,16 +90,16 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         ids=[draft["id"] for draft in drafts],
         offer=offer.slug,
         **({"preemptible": True} if request.preemptible else {}),
-        **({"runtime": runtime[0].name} if runtime else {}),
+        **({"runtime": runtime.name} if runtime else {}),
     )
     return _with_runtime(tx, started, runtime), hide_nodes(caller, found.plan)
 
 
-def _with_runtime(tx: Tx, started: Started, runtime: Sequence[RuntimeBundle]) -> Started:
+def _with_runtime(tx: Tx, started: Started, runtime: runtime_choice.Choice | None) -> Started:
     """The launches first, each with its machine as it is now; then what is applied on each."""
-    changed = [runtime_choice.at_launch(tx, allocation, bundle) for allocation, _ in started for bundle in runtime]
-    if not changed:
+    if runtime is None:
         return started
+    changed = [runtime_choice.at_launch(tx, allocation, runtime) for allocation, _ in started]
     return [(after, launched) for (_, launched), (after, _) in zip(started, changed, strict=True)] + changed
 
 
@@ -157,7 +156,7 @@ def plan(
     """What a launch would do right now, without doing it."""
     project = access.in_project(tx, caller, "allocation.plan", project_name)
     offer = usable_offer(tx, offer_name)
-    bundles, unfit, never = runtime_choice.for_plan(tx, project.id, runtime_id, runtime_slug, offer)
+    runtime, unfit, never = runtime_choice.for_plan(tx, project.id, runtime_id, runtime_slug, offer)
     nodes_now = slots.snapshot(tx)
     wanted = replace(launching.wanted(offer, project.org_id, count), unfit=unfit)
     if never:
@@ -166,7 +165,7 @@ def plan(
         found = planned(nodes_now, wanted)
         if not found.fits:
             found = replace(found, earliest=earliest(nodes_now, wanted, _known_ends(tx)))
-    return hide_nodes(caller, replace(found, runtime=bundles[0].name if bundles else None))
+    return hide_nodes(caller, replace(found, runtime=runtime.name if runtime else None))
 
 
 def _known_ends(tx: Tx) -> dict[str, datetime]:

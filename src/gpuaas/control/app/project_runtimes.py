@@ -98,10 +98,14 @@ def publish(
 
 
 def deprecate(tx: Tx, caller: Caller, project_name: str, name: str) -> RuntimeBundle:
+    """By name every build of it."""
     project = access.in_project(tx, caller, WRITE, project_name)
-    bundle = catalog.deprecated(tx, _find(tx, project, name))
-    _record(tx, "deprecate", project, bundle)
-    return bundle
+    has = runtime_bundles.of_project(tx, project.id)
+    first = _among(has, name)
+    named = [each for each in has if each.name == first.name and name != first.id] or [first]
+    builds = [catalog.deprecated(tx, catalog.locked(tx, each)) for each in named]
+    _record(tx, "deprecate", project, builds[0])
+    return builds[0]
 
 
 def delete(tx: Tx, caller: Caller, project_name: str, name: str, images: Images) -> tuple[RuntimeBundle, Images | None]:

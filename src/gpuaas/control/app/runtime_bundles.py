@@ -61,8 +61,9 @@ def find(tx: Tx, caller: Caller, action: str, name: str) -> RuntimeBundle:
 
 
 def among(known: list[RuntimeBundle], name: str) -> RuntimeBundle:
+    """By name the first of its builds: what is the same for all of them is asked for."""
     if not is_id(name, "rb"):
-        return named(platform_first(known), name, None)
+        return named(platform_first(known), name)[0]
     found = next((each for each in known if each.id == name), None)
     if found is None:
         raise not_found("runtime bundle", name)
@@ -76,16 +77,17 @@ def platform_first(known: list[RuntimeBundle]) -> list[RuntimeBundle]:
     return [each for each in known if each.project_id is None or each.slug not in taken]
 
 
-def named(known: list[RuntimeBundle], name: str, architecture: str | None) -> RuntimeBundle:
-    """Never a substitute: unknown names are refused with the nearest ones, ambiguous ones with all."""
+def named(known: list[RuntimeBundle], name: str) -> list[RuntimeBundle]:
+    """A version, in every build that there is: one for each architecture, and where a machine is decides.
+
+    Never a substitute: unknown names are refused with the nearest ones, ambiguous ones with all.
+    """
     chosen = resolve(name, sorted({_named(each) for each in known}))
-    fits = [each for each in known if (each.slug, each.version) == (chosen.bundle, chosen.version)]
-    mine = [each for each in fits if each.architecture == architecture] or fits
-    if len(mine) > 1:
-        whose = {each.id: ", of a project" if each.project_id else "" for each in mine}
-        listed = ", ".join(f"{each.id} ({each.architecture}{whose[each.id]})" for each in mine)
+    builds = [each for each in known if (each.slug, each.version) == (chosen.bundle, chosen.version)]
+    if len({each.project_id for each in builds}) > 1:
+        listed = ", ".join(f"{each.id} ({each.architecture}, of {each.project_id})" for each in builds)
         raise invalid(f"{chosen.id} is there several times.", f"Use an id: {listed}.", code="ambiguous_runtime")
-    return mine[0]
+    return sorted(builds, key=lambda each: each.architecture)
 
 
 def _named(bundle: RuntimeBundle) -> Name:
@@ -168,10 +170,10 @@ def _lines(part: Any) -> list[str]:
 
 
 def publish(tx: Tx, caller: Caller, name: str, is_here: Callable[[str], bool]) -> RuntimeBundle:
-    """From here on everybody can apply it. Asked twice, it is not an error."""
-    bundle = published(tx, _for_writing(tx, caller, name), is_here)
-    record(tx, "runtime_bundle.publish", "runtime_bundle", bundle.id, name=bundle.name, digest=bundle.digest)
-    return bundle
+    """From here on everybody can apply it; by name every build of it. Asked twice, it is not an error."""
+    builds = [published(tx, each, is_here) for each in _for_writing(tx, caller, name)]
+    _recorded(tx, "publish", builds)
+    return builds[0]
 
 
 def published(tx: Tx, bundle: RuntimeBundle, is_here: Callable[[str], bool]) -> RuntimeBundle:
@@ -186,10 +188,15 @@ def published(tx: Tx, bundle: RuntimeBundle, is_here: Callable[[str], bool]) -> 
 
 
 def deprecate(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
-    """Nobody gets it anew. Machines that have it keep it, and can go back to it."""
-    bundle = deprecated(tx, _for_writing(tx, caller, name))
-    record(tx, "runtime_bundle.deprecate", "runtime_bundle", bundle.id, name=bundle.name)
-    return bundle
+    """Nobody gets it anew; by name none of its builds. Machines that have it keep it, and can go back to it."""
+    builds = [deprecated(tx, each) for each in _for_writing(tx, caller, name)]
+    _recorded(tx, "deprecate", builds)
+    return builds[0]
+
+
+def _recorded(tx: Tx, verb: str, builds: list[RuntimeBundle]) -> None:
+    said = {"name": builds[0].name, "digests": [each.digest for each in builds]}
+    record(tx, f"runtime_bundle.{verb}", "runtime_bundle", builds[0].id, **said)
 
 
 def deprecated(tx: Tx, bundle: RuntimeBundle) -> RuntimeBundle:
@@ -256,10 +263,11 @@ def fetch_image(tx: Tx, headers: Callable[[str], str], method: str, path: str, d
     return known
 
 
-def _for_writing(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
+def _for_writing(tx: Tx, caller: Caller, name: str) -> list[RuntimeBundle]:
     access.on_platform(tx, caller, "runtime_bundle.write")
     known = runtime_bundles.visible(tx, [], sorted(RUNTIME_BUNDLE.states))  # of the platform only
-    return locked(tx, among(known, name))
+    found = [among(known, name)] if is_id(name, "rb") else named(known, name)
+    return [locked(tx, each) for each in found]
 
 
 def locked(tx: Tx, found: RuntimeBundle) -> RuntimeBundle:

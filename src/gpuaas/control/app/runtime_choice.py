@@ -1,6 +1,7 @@
 """Which version of the catalog is meant, and whether a machine can use it: before it is placed, and where it is."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gpuaas.control.app import runtime_bundles as catalog
 from gpuaas.control.operations import fitness
@@ -16,32 +17,50 @@ from gpuaas.model.placement import Reason
 from gpuaas.model.runtime import RuntimeBundle
 
 
-def at_launch(tx: Tx, allocation: Allocation, bundle: RuntimeBundle) -> tuple[Allocation, Operation]:
+@dataclass(frozen=True)
+class Choice:
+    """A version, in the builds that a machine may get: by id that one, by name one for each architecture."""
+
+    builds: tuple[RuntimeBundle, ...]
+    by_name: bool
+
+    @property
+    def name(self) -> str:
+        return self.builds[0].name
+
+    def at(self, place: Place | None) -> RuntimeBundle:
+        """What is used there. While a machine waits for its place, the first stands for all (fitness.settle)."""
+        return self.builds[0] if place is None else fitness.build_for(self.builds, place.architecture)
+
+
+def at_launch(tx: Tx, allocation: Allocation, choice: Choice) -> tuple[Allocation, Operation]:
     """An operation of its own: the machine is active without it. It was chosen before the machine had its place."""
-    fits(fitness.place(tx, allocation), bundle)
-    return changing.start(tx, allocation, bundle, "apply")
+    place = fitness.place(tx, allocation)
+    bundle = choice.at(place)
+    fits(place, bundle)
+    return changing.start(tx, allocation, bundle, "apply", any_architecture=choice.by_name)
 
 
 def for_launch(
     tx: Tx, project_id: str, id: str | None, slug: str | None, offer: Offer
-) -> tuple[list[RuntimeBundle], dict[str, str]]:
+) -> tuple[Choice | None, dict[str, str]]:
     """What was chosen, and the nodes that cannot use it. Refused where no node that has the offer's GPUs ever could."""
-    bundles, unfit, never = for_plan(tx, project_id, id, slug, offer)
-    if never:
-        raise _incompatible(bundles[0], sorted(set(never.values())))
-    return bundles, unfit
+    choice, unfit, never = for_plan(tx, project_id, id, slug, offer)
+    if choice is not None and never:
+        raise _incompatible(choice.name, sorted(set(never.values())))
+    return choice, unfit
 
 
 def for_plan(
     tx: Tx, project_id: str, id: str | None, slug: str | None, offer: Offer
-) -> tuple[list[RuntimeBundle], dict[str, str], dict[str, str]]:
+) -> tuple[Choice | None, dict[str, str], dict[str, str]]:
     """What was chosen, why it cannot be used, by node; and the same again if no node of the offer ever can."""
     if id is None and slug is None:
-        return [], {}, {}
-    bundle = chosen(tx, project_id, id, slug, None, None)
-    unfit = fitness.unfit(tx, [bundle], offer)
+        return None, {}, {}
+    choice = chosen(tx, project_id, id, slug, None)
+    unfit = fitness.unfit(tx, [choice.builds], offer)
     there = fitness.candidates(tx, offer)
-    return [bundle], unfit, {node: unfit[node] for node in there} if there <= set(unfit) else {}
+    return choice, unfit, {node: unfit[node] for node in there} if there <= set(unfit) else {}
 
 
 def everywhere(why: Mapping[str, str], names: Mapping[str, str]) -> tuple[Reason, ...]:
@@ -56,24 +75,20 @@ def everywhere(why: Mapping[str, str], names: Mapping[str, str]) -> tuple[Reason
     )
 
 
-def chosen(
-    tx: Tx, project_id: str, id: str | None, slug: str | None, version: str | None, architecture: str | None
-) -> RuntimeBundle:
+def chosen(tx: Tx, project_id: str, id: str | None, slug: str | None, version: str | None) -> Choice:
     """By id, by name, or by both, if they mean the same. Nothing is ever taken instead."""
     if id is None and slug is None:
         raise invalid("Say which runtime.", "Give `runtime_bundle_id` or `runtime_bundle_slug`; see the catalog.")
     known = runtime_bundles.visible(tx, [project_id], ("deprecated", "published"))
     usable = [each for each in known if each.state == "published"]
-    by_name = None
     if slug is not None:
         spec = slug if version is None else f"{slug}:{version}"
         retired = [each for each in known if each.state == "deprecated" and spec in (each.name, each.slug)]
         if retired and not any(spec in (each.name, each.slug) for each in usable):
             raise _deprecated(retired[0])
-        by_name = catalog.named(catalog.platform_first(usable), spec, architecture) if id is None else None
-    if id is None:
-        assert by_name is not None
-        return by_name
+        if id is None:
+            return Choice(tuple(catalog.named(catalog.platform_first(usable), spec)), by_name=True)
+    assert id is not None
     by_id = next((each for each in known if each.id == id), None)
     if by_id is None:
         raise not_found("runtime bundle", id)
@@ -85,14 +100,14 @@ def chosen(
             "Give one of the two, or both of the same runtime.",
             code="runtime_mismatch",
         )
-    return by_id
+    return Choice((by_id,), by_name=False)
 
 
 def _means(usable: list[RuntimeBundle], slug: str, version: str | None, bundle: RuntimeBundle) -> bool:
     if slug == bundle.slug:
         return version in (None, bundle.version)
     try:
-        named = catalog.named(usable, slug, bundle.architecture)
+        named = catalog.named(usable, slug)[0]
     except Problem:
         return False
     return version is None and (named.slug, named.version) == (bundle.slug, bundle.version)
@@ -101,14 +116,14 @@ def _means(usable: list[RuntimeBundle], slug: str, version: str | None, bundle: 
 def fits(place: Place | None, bundle: RuntimeBundle) -> None:
     """Refused, with every reason, where the machine is; one that waits is placed only where it fits."""
     if place is not None and (why := fitness.why_not(bundle, place)):
-        raise _incompatible(bundle, why.split("; "))
+        raise _incompatible(bundle.name, why.split("; "))
 
 
-def _incompatible(bundle: RuntimeBundle, reasons: list[str]) -> Problem:
+def _incompatible(name: str, reasons: list[str]) -> Problem:
     return Problem(
         "runtime_incompatible",
         409,
-        f"{bundle.name} cannot be used there: {'; '.join(reasons)}.",
+        f"{name} cannot be used there: {'; '.join(reasons)}.",
         "Choose another version, or another machine.",
         extra={"reasons": reasons},
     )

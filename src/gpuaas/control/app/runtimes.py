@@ -35,7 +35,8 @@ def apply(
     """A bundle that it has changes its version; another one is added, or takes the place of `replaces`."""
     allocation = _changeable(tx, caller, name)
     place = fitness.place(tx, allocation)
-    bundle = choice.chosen(tx, allocation.project_id, id, slug, version, place.architecture if place else None)
+    wanted = choice.chosen(tx, allocation.project_id, id, slug, version)
+    bundle = wanted.at(place)
     rows = allocation_runtimes.live(tx, allocation.id)
     has = {row.slug for row, _ in rows}
     if replaces is not None and (replaces not in has or replaces == bundle.slug):
@@ -44,7 +45,7 @@ def apply(
     if bundle.slug not in has and len(has) >= MOST_BUNDLES:
         raise conflict("too_many_runtimes", f"A machine has at most {MOST_BUNDLES} bundles.", "Remove one first.")
     choice.fits(place, bundle)
-    changed, operation = changing.start(tx, allocation, bundle, "apply", replaces)
+    changed, operation = changing.start(tx, allocation, bundle, "apply", replaces, wanted.by_name)
     return _audited(tx, allocation, changed, operation, bundle)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from gpuaas.control.store import allocation_runtimes, nodes, specs
+from gpuaas.control.store import allocation_runtimes, nodes, runtime_bundles, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.node import Offer
-from gpuaas.model.runtime import RuntimeBundle
+from gpuaas.model.runtime import AllocationRuntime, RuntimeBundle
 from gpuaas.runtimes.compatibility import Machine, reasons
 from gpuaas.runtimes.recipe import Requirements
 
@@ -19,13 +19,17 @@ TOO_OLD = "its agent cannot show runtimes: upgrade it"
 MIB = 2**20
 
 
-def unfit(tx: Tx, bundles: Sequence[RuntimeBundle], offer: Offer) -> dict[str, str]:
+Builds = Sequence[RuntimeBundle]  # one version, for each architecture that it may be used on
+
+
+def unfit(tx: Tx, wanted: Sequence[Builds], offer: Offer) -> dict[str, str]:
     """By node: why a machine of this offer could not use them there. Empty where nothing is wanted."""
-    if not bundles:
+    if not wanted:
         return {}
     found = {}
     for node_id, able, inventory in nodes.for_runtimes(tx):
         gpus = [gpu for gpu in inventory.get("gpus", []) if gpu["model"] == offer.gpu_model] if offer.gpu_count else []
+        bundles = [build_for(builds, inventory.get("architecture")) for builds in wanted]
         if why := _why_not(bundles, able, _machine(inventory, gpus, offer.memory_mib)):
             found[node_id] = why
     return found
@@ -40,8 +44,32 @@ def candidates(tx: Tx, offer: Offer) -> set[str]:
     }
 
 
-def wanted_by(tx: Tx, allocation_id: str) -> list[RuntimeBundle]:
-    return [bundle for row, bundle in allocation_runtimes.live(tx, allocation_id) if row.state == "applying"]
+def build_for(builds: Builds, architecture: str | None) -> RuntimeBundle:
+    """What a machine there would use; where there is none for it, any other, which then says why not."""
+    return next((each for each in builds if each.architecture == architecture), builds[0])
+
+
+def wanted_by(tx: Tx, allocation_id: str) -> list[Builds]:
+    """What a machine that waits should have."""
+    rows = allocation_runtimes.live(tx, allocation_id)
+    return [_builds(tx, row, bundle) for row, bundle in rows if row.state == "applying"]
+
+
+def _builds(tx: Tx, row: AllocationRuntime, bundle: RuntimeBundle) -> Builds:
+    return (row.any_architecture and runtime_bundles.builds(tx, bundle)) or [bundle]
+
+
+def settle(tx: Tx, allocation: Allocation) -> None:
+    """It has waited, and has its place now: what was chosen by name is the build for that architecture from here on."""
+    assert allocation.node_id is not None
+    wishes = [(row, bundle) for row, bundle in allocation_runtimes.live(tx, allocation.id) if row.any_architecture]
+    if not wishes:
+        return
+    ((_, _, inventory),) = nodes.for_runtimes(tx, allocation.node_id)
+    for row, bundle in wishes:
+        build = build_for(_builds(tx, row, bundle), inventory.get("architecture"))
+        if build.id != bundle.id:
+            allocation_runtimes.set_build(tx, row, build)
 
 
 @dataclass(frozen=True)

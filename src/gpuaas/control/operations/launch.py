@@ -116,6 +116,7 @@ def _write_spec(
 ) -> None:  # fmt: skip
     body = bodies.build(allocation, offer, seat.slots, keys, project)
     if waited:  # somebody may have chosen runtimes meanwhile; what was just made has none yet
+        fitness.settle(tx, allocation)
         body = bodies.with_runtimes(tx, allocation.id, body)
     specs.first(tx, seat.node_id, allocation.id, allocation.incarnation, GENERATION, body)
 

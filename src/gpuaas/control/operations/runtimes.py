@@ -19,7 +19,12 @@ from gpuaas.wire.node import Condition, RuntimeReport
 
 
 def start(
-    tx: Tx, allocation: Allocation, bundle: RuntimeBundle, action: str, replaces: str | None = None
+    tx: Tx,
+    allocation: Allocation,
+    bundle: RuntimeBundle,
+    action: str,
+    replaces: str | None = None,
+    any_architecture: bool = False,
 ) -> tuple[Allocation, Operation]:
     """`action`: apply, rollback or repair. The machine, locked, should have this version as the current one."""
     rows = [row for row, _ in allocation_runtimes.live(tx, allocation.id) if row.slug == bundle.slug]
@@ -29,7 +34,7 @@ def start(
             allocation_runtimes.move(tx, row, "supersede", message=f"{bundle.version} was asked for instead")
     changed = _next(tx, allocation)
     operation = operations.start(tx, changed, OF_RUNTIMES[f"runtime.{action}"], runtime_facet(bundle.slug))
-    allocation_runtimes.begin(tx, changed.id, bundle, action, current, operation.id, replaces)
+    allocation_runtimes.begin(tx, changed.id, bundle, action, current, operation.id, replaces, any_architecture)
     _specify(tx, changed, repair=action == "repair")
     return changed, operation
 

@@ -47,6 +47,7 @@ def begin(
     previous: str | None,
     operation_id: str,
     replaces: str | None = None,
+    any_architecture: bool = False,
 ) -> AllocationRuntime:
     wish = AllocationRuntime(
         id=tx.ids.new("ar"),
@@ -67,6 +68,7 @@ def begin(
         ended_at=None,
         ended_by=None,
         replaces=replaces,
+        any_architecture=any_architecture,
     )
     tx.later(_INSERT, wish.__dict__)
     return wish
@@ -114,6 +116,12 @@ def move(tx: Tx, row: AllocationRuntime, event: str, *, message: str = "", obser
 
     tx.later(_MOVE, {**moved.__dict__, "becomes": becomes, "state": row.state}, check)
     return moved
+
+
+def set_build(tx: Tx, row: AllocationRuntime, bundle: RuntimeBundle) -> None:
+    """The same version, for the architecture that the machine turned out to have."""
+    statement = "UPDATE allocation_runtimes SET bundle_id = %(bundle)s WHERE id = %(id)s AND ended_at IS NULL"
+    tx.later(statement, {"id": row.id, "bundle": bundle.id})
 
 
 def set_observed(tx: Tx, row: AllocationRuntime, observed: str, percent: int | None, message: str) -> None:

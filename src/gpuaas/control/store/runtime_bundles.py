@@ -62,6 +62,14 @@ def by_id(tx: Tx, id: str, *, lock: bool = False) -> RuntimeBundle | None:
     return None if row is None else made(RuntimeBundle, row)
 
 
+def builds(tx: Tx, bundle: RuntimeBundle) -> list[RuntimeBundle]:
+    """This version as it is published, for every architecture."""
+    statement = f"""{_SELECT} WHERE slug = %(slug)s AND version = %(version)s AND state = 'published'
+        AND coalesce(project_id, '') = %(project)s ORDER BY architecture"""
+    values = {"slug": bundle.slug, "version": bundle.version, "project": bundle.project_id or ""}
+    return [made(RuntimeBundle, row) for row in tx.run(statement, values)]
+
+
 def by_digest(tx: Tx, digest: str) -> list[RuntimeBundle]:
     return [made(RuntimeBundle, row) for row in tx.run(f"{_SELECT} WHERE digest = %(digest)s", {"digest": digest})]
 

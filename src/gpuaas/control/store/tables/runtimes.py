@@ -66,6 +66,7 @@ allocation_runtimes = Table(
     at("applied_at", nullable=True),
     at("ended_at", nullable=True),
     Column("ended_by", Text),
+    Column("any_architecture", Boolean, nullable=False, server_default=text("false")),
     Column("replaces", Text),  # the slug of a bundle that goes when this one is there
     one_of("state", lifecycle.ALLOCATION_RUNTIME.states),
     one_of("action", ("apply", "rollback", "repair")),
