@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Gpuaas
-from gpuaas.cli.runtime_catalog import chosen
+from gpuaas.cli.invalid import Invalid
+from gpuaas.cli.runtime_chosen import chosen
 from gpuaas.runtimes.library import Library
+from gpuaas.runtimes.settings import Index, Settings
 from sdk import samples
 from sdk.playback import Answer, Playback
 
@@ -213,15 +215,93 @@ def test_deploy_needs_names_and_an_operator(gpuaas: Gpuaas, server: Playback, tm
     assert not (tmp_path / "state").exists()
 
 
+ELSEWHERE = {  # what public registries do not have: the index that each needs
+    "python:3.12": "ubuntu",
+    "dotnet:8": "microsoft",
+    "cuda-dev:12.6": "nvidia",
+    "rocm-dev:6.4": "amd",
+    "vllm:0": "pytorch-cuda",
+    "pytorch:2.13.0-cu126": "pytorch-cuda",
+    "pytorch:2.13.0-rocm6.4": "pytorch-rocm",
+}
+
+
 def test_every_shipped_name_and_family_is_a_flag() -> None:
+    """A family is all of it: what is built, and what is left out with its reason."""
     names = Library().names()
     for name in names:
-        assert [each.id for each in chosen((f"--{name.dashed}",), False, ())] == [name.id]
+        assert [each.id for each in chosen((f"--{name.dashed}",), False, (), Settings()).recipes] == [name.id]
     for bundle in {name.bundle for name in names}:
-        assert {each.name for each in chosen((f"--{bundle}-all",), False, ())} <= {bundle}
-    every = {each.id for each in chosen((), True, ())}
-    assert {"python:3.11+ml", "java:17", "node:18"} <= every
-    assert "dotnet:8" not in every, "what public registries do not have is built by name only"
+        members = {name.id for name in names if name.bundle == bundle}
+        if members <= set(ELSEWHERE):
+            with pytest.raises(Invalid) as refused:
+                chosen((f"--{bundle}-all",), False, (), Settings())
+            assert all(f"{id}: " in (refused.value.hint or "") for id in members)
+            assert all(ELSEWHERE[id] in (refused.value.hint or "") for id in members)
+            continue
+        found = chosen((f"--{bundle}-all",), False, (), Settings())
+        assert {each.id for each in found.recipes} == members - set(ELSEWHERE)
+        assert set(found.left) == members & set(ELSEWHERE)
+    every = chosen((), True, (), Settings())
+    assert {each.id for each in every.recipes} == {name.id for name in names} - set(ELSEWHERE)
+    assert {id: ELSEWHERE[id] in why for id, why in every.left.items()} == dict.fromkeys(ELSEWHERE, True)
+
+
+def test_a_site_with_the_index_builds_the_whole_family() -> None:
+    site = Settings(indexes=(Index("ubuntu", "http://ubuntu.example.org"), Index("microsoft", "/srv/microsoft")))
+    found = chosen(("--python-all", "--dotnet-all"), False, (), site)
+    assert {"python:3.12", "dotnet:8"} <= {each.id for each in found.recipes}
+    assert found.left == {}
+
+
+@pytest.mark.parametrize("command", ["build", "deploy"])
+def test_a_family_that_cannot_be_built_here_fails_with_reasons(gpuaas: Gpuaas, tmp_path: Path, command: str) -> None:
+    for family in ("dotnet", "vllm", "cuda-dev", "rocm-dev"):
+        said = gpuaas("runtime", command, f"{family}-all", "--state-dir", str(tmp_path / "state"))
+        assert (said.code, said.out) == (2, "")
+        assert "it needs an index of your site called" in said.err
+    assert not (tmp_path / "state").exists()
+
+
+def _nowhere(tmp_path: Path) -> str:
+    """Settings of a site without any registry that answers."""
+    file = tmp_path / "settings.yml"
+    file.write_text(f"""
+pypi_index: {tmp_path}/no-pypi
+npm_registry: {tmp_path}/no-npm
+debian_mirror: {tmp_path}/debian
+debian_security_mirror: {tmp_path}/debian
+""")
+    (tmp_path / "debian").mkdir()
+    return str(file)
+
+
+def test_what_cannot_be_reached_is_found_out_before_any_work(gpuaas: Gpuaas, tmp_path: Path) -> None:
+    """What was named must be possible; of a family the rest is made, and the end is not a success."""
+    state, settings = tmp_path / "state", _nowhere(tmp_path)
+    asked = ("runtime", "build", "java:17", "node:18", "--state-dir", str(state))
+    named = gpuaas(*asked, GPUAAS_RUNTIME_SETTINGS=settings)
+    assert (named.code, "no-npm" in named.err) == (6, True)
+    assert not state.exists(), "nor was the first of them begun"
+    family = gpuaas("runtime", "build", "node-all", "python-all", "--state-dir", str(state), "--json",
+                    GPUAAS_RUNTIME_SETTINGS=settings)  # fmt: skip
+    assert (family.code, family.json["items"]) == (1, [])
+    assert "python:3.12 is left out: public registries do not have it" in family.err
+    for id in ("node:18", "node:22", "python:3.11+ml"):
+        assert f"{id} is left out: There is no" in family.err, id
+
+
+def test_one_that_fails_does_not_keep_others_from_being_made(gpuaas: Gpuaas, tmp_path: Path) -> None:
+    """Each is told, and the end is not a success."""
+    recipes, settings = tmp_path / "recipes", _nowhere(tmp_path)
+    recipes.mkdir()
+    for name in ("mine", "yours"):
+        (recipes / f"{name}.yml").write_text(f"name: {name}\nversion: 1\nsources: [{{deb: [x], suite: bookworm}}]\n")
+    state = str(tmp_path / "state")
+    said = gpuaas("runtime", "build", "mine", "yours", "--recipes", str(recipes), "--state-dir", state,
+                  GPUAAS_RUNTIME_SETTINGS=settings)  # fmt: skip
+    assert said.code == 1
+    assert "2 of 2 could not be made: mine:1, yours:1." in said.err
 
 
 def test_the_script_passes_its_flags_on(gpuaas: Gpuaas, tmp_path: Path) -> None:

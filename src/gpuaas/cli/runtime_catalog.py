@@ -1,43 +1,28 @@
 """`gpuaas runtime deploy|deprecate` and the catalog in `list` and `info`: what a server has for its machines."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuaas.cli import output
+from gpuaas.cli import exits, output
 from gpuaas.cli.command import Command
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.invalid import Invalid
+from gpuaas.cli.runtime_chosen import chosen, for_each
 from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
     from gpuaas.runtimes.recipe import Recipe
+    from gpuaas.runtimes.settings import Settings
     from gpuaas.runtimes.shelf import Shelf
     from gpuaas.sdk.types import RuntimeBundleView
 
 WORKERS = ("editor", "admin")  # of a project
 BUILDERS = ("platform_admin", "platform_ops", "platform_builder")
-
-
-def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ...]) -> "list[Recipe]":
-    """`--python-3.11-ml` is `python-3.11-ml`, `--python-all` the family. An unknown one fails before any work."""
-    from gpuaas.runtimes.library import Library
-
-    library = Library(directories)
-    wanted = [name.removeprefix("--") for name in names] + (["all"] if everything else [])
-    if not wanted:
-        raise Invalid("Which runtimes?", "Name them, or a family like --python-all, or --all.")
-    found: dict[str, Recipe] = {}
-    for name in wanted:
-        is_file = "/" in name or name.endswith((".yml", ".yaml"))
-        group = [library.add(Path(name))] if is_file else library.select(name)
-        if name == "all" or name.endswith("-all"):
-            group = [recipe for recipe in group if recipe.buildable]  # the others need a site's own indexes
-        found |= {recipe.id: recipe for recipe in group}
-    return list(found.values())
 
 
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
@@ -54,32 +39,40 @@ def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ..
 def deploy(
     session: Session, names: tuple[str, ...], everything: bool, relock: bool, source: str | None,
     project: str | None, for_everybody: bool, directories: tuple[Path, ...], state_dir: Path,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Build runtimes here if need be, and publish them on the server.
 
     For everybody by operators and builders; with --project by its editors and admins, and for its machines only.
     Names as for `build`; each also as a flag: --python-3.11-ml, --python-all, --all. Machines can have them at once;
     nothing restarts.
     """
+    from gpuaas.runtimes.settings import load
     from gpuaas.runtimes.shelf import Shelf
 
     if project and for_everybody:
         raise click.UsageError("Either --project or --for-everybody, not both.")
-    shelf = Shelf(state_dir / "runtimes")
-    if source is not None:
-        made = _fetched(session, names, everything, relock, source, shelf, project)
-    else:
-        recipes = chosen(names, everything, directories)
-        _for_somebody(recipes, project, for_everybody)
-        made = _built(session, recipes, relock, shelf, project)
-    done = []
-    for name, version in made:
+    shelf, done = Shelf(state_dir / "runtimes"), []
+
+    def publish_it(name: str, version: str) -> None:
         bundle = publish(session, name, version, shelf, project)
         done.append(bundle)
         if not session.json:
             output.echo(output.safe(f"{bundle.name} is {bundle.state}: {bundle.id}"))
+
+    code = exits.OK
+    if source is not None:
+        for name, version in _fetched(session, names, everything, relock, source, shelf, project):
+            publish_it(name, version)
+    else:
+        settings = load()
+        picked = chosen(names, everything, directories, settings)
+        _for_somebody(picked.recipes, project, for_everybody)
+        _may_publish(session, project)
+        work = partial(_built, session, settings, relock, shelf, publish_it)
+        code = for_each(session, picked, settings, shelf, relock, work)
     if session.json:
         output.json_page(done)
+    return code
 
 
 def _for_somebody(recipes: "list[Recipe]", project: str | None, for_everybody: bool) -> None:
@@ -92,18 +85,16 @@ def _for_somebody(recipes: "list[Recipe]", project: str | None, for_everybody: b
 
 
 def _built(
-    session: Session, recipes: "list[Recipe]", relock: bool, shelf: "Shelf", project: str | None
-) -> Iterator[tuple[str, str]]:
+    session: Session, settings: "Settings", relock: bool, shelf: "Shelf", publish_it: Callable[[str, str], None],
+    recipe: "Recipe",
+) -> None:  # fmt: skip
     from gpuaas.cli.runtime_progress import shown
-    from gpuaas.runtimes import settings, tools
+    from gpuaas.runtimes import tools
     from gpuaas.runtimes.build.builder import build as make
 
-    _may_publish(session, project)
-    found = settings.load()
-    for recipe in recipes:
-        with shown(recipe.id, json=session.json) as report:
-            make(recipe, tools.architecture(), found, shelf, report, relock=relock)
-        yield recipe.name, recipe.version
+    with shown(recipe.id, json=session.json) as report:
+        make(recipe, tools.architecture(), settings, shelf, report, relock=relock)
+    publish_it(recipe.name, recipe.version)
 
 
 def _fetched(

@@ -10,6 +10,7 @@ from gpuaas.cli import (
     exits,
     output,
     runtime_catalog,
+    runtime_chosen,
     runtime_gc,
     runtime_index,
     runtime_machines,
@@ -84,7 +85,7 @@ def build(
     again: bool,
     directories: tuple[Path, ...],
     state_dir: Path,
-) -> None:
+) -> int:
     """Build runtimes here: python:3.11+ml, python-all, all, or a recipe file such as ./runtime.yml.
 
     The same recipe gives the same image again, from the same files, until --relock. Nothing is installed on this host.
@@ -93,27 +94,21 @@ def build(
     from gpuaas.runtimes import settings, tools
     from gpuaas.runtimes.build.builder import build as make
 
-    library, shelf = _library(directories), _shelf(state_dir)
-    chosen = [recipe for name in names for recipe in _several(library, name)]
-    found = settings.load()
+    shelf, found = _shelf(state_dir), settings.load()
     made = []
-    for recipe in chosen:
+
+    def work(recipe: "Recipe") -> None:
         with shown(recipe.id, json=session.json) as report:
             built = make(recipe, tools.architecture(), found, shelf, report, relock=relock, again=again)
         made.append({**_facts(built.manifest), "seconds": round(built.seconds, 3), "new": built.new})
         if not session.json:
             output.echo(output.safe(f"{recipe.id} is {'built' if built.new else 'there already'}: {built.sha256}"))
+
+    picked = runtime_chosen.chosen(names, False, directories, found)
+    code = runtime_chosen.for_each(session, picked, found, shelf, relock, work)
     if session.json:
         output.json_page(made)
-
-
-def _several(library: "Library", name: str) -> list["Recipe"]:
-    if "/" in name or name.endswith((".yml", ".yaml")):
-        return [_chosen(library, name)]
-    everything = library.select(name)
-    if name == "all" or name.endswith("-all"):
-        return [recipe for recipe in everything if recipe.buildable]  # the others need a site's own indexes
-    return everything
+    return code
 
 
 @runtime.command("list")

@@ -96,7 +96,7 @@ def _build(
     started = time.monotonic()
     with phase("check", report):
         known = None if relock else _known_lock(recipe, architecture, shelf)
-        precheck.check(recipe, settings, shelf.path, locked=known is not None)
+        precheck.check(recipe, architecture, settings, shelf.path, locked=known is not None)
     with phase("lock", report) as say:
         with shelf.deciding():
             lock = known or make_lock(recipe, architecture, settings, shelf, work)
