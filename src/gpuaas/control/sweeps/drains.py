@@ -1,19 +1,21 @@
 """Drains whose deadline has passed: what is still there is released, one machine in a transaction."""
 
+from collections.abc import Iterator
+from functools import partial
+
 from gpuaas.control.operations import drain
 from gpuaas.control.store import clocks, drains
 from gpuaas.control.store.transaction import Store
-from gpuaas.kit.errors import Stale
+from gpuaas.control.sweeps.each import Turn, each
 
 
 def sweep(store: Store) -> int:
     if not clocks.compare(store):
         return 0  # a server whose clock is wrong must not end anybody's work
-    released = 0
+    return each(_turns(store))
+
+
+def _turns(store: Store) -> Iterator[Turn]:
     for item in store.transact(drains.over):
         for id in store.transact(drains.allocation_ids, item):
-            try:
-                released += store.transact(drain.enforce, id, item)
-            except Stale:
-                continue  # somebody moved it in this moment; the next run looks again
-    return released
+            yield id, partial(store.transact, drain.enforce, id, item)

@@ -1,21 +1,17 @@
 """Leases: machines whose time is over are told of, stopped and released. On hold while the clocks do not agree."""
 
+from functools import partial
+
 from gpuaas.control.operations import lease
 from gpuaas.control.store import clocks, leases
 from gpuaas.control.store.transaction import Store, Tx
-from gpuaas.kit.errors import Stale
+from gpuaas.control.sweeps.each import each
 
 
 def sweep(store: Store) -> int:
     if not clocks.compare(store):
         return 0
-    changed = 0
-    for id in store.transact(due):
-        try:
-            changed += store.transact(lease.step, id)
-        except Stale:
-            continue  # somebody moved it in this moment; the next run looks again
-    return changed
+    return each((id, partial(store.transact, lease.step, id)) for id in store.transact(due))
 
 
 def due(tx: Tx) -> list[str]:
