@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 RECENT = timedelta(hours=24)
+MOST_WAITING = 200  # launches of one project; those that come at the same moment may be a few more
 EXPECTED_SECONDS = 3600.0  # what a place in the line counts for, for each GPU
 
 

@@ -3,13 +3,18 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
 from control.cluster import Cluster
 from gpuaas.control.app import quotas
 from gpuaas.control.app.allocations import plan
 from gpuaas.control.app.queue import Waiting, list_waiting
+from gpuaas.control.operations import waiting
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.clock import SystemClock
+from gpuaas.kit.errors import Problem
 from gpuaas.model.lease import GRACE
+from gpuaas.model.queue import MOST_WAITING
 from gpuaas.wire.api import LeaseRequest
 
 
@@ -103,6 +108,44 @@ def test_it_gives_up_after_the_time_it_was_given(cluster: Cluster) -> None:
     assert [row.data["name"] for row in cluster.sql("SELECT data FROM events WHERE type = 'queue.expired'")] == [
         "hasty"
     ]
+
+
+def test_the_long_line_of_one_project_starves_nobody(cluster: Cluster) -> None:
+    """Theirs are older, and more than one run has time for."""
+    mine, late = cluster.launch("mine", wait=True), cluster.launch("late", wait=True, priority=1)
+    cluster.sql(
+        "INSERT INTO projects (id, org_id, slug, name, created_at)"
+        " SELECT 'pj-' || n, org_id, 'other-' || n, 'Other', now() FROM projects, generate_series(1, 2) AS n"
+    )
+    cluster.sql(
+        "INSERT INTO queue (group_id, org_id, project_id, offer_id, gpu_model, gpus, priority, reasons, created_at)"
+        " SELECT 'gr-' || o.id || n, q.org_id, o.id, q.offer_id, q.gpu_model, 1, 5, '[]', now() - interval '1h'"
+        " FROM queue q, projects o, generate_series(1, 50) AS n WHERE o.id LIKE 'pj-_' AND q.priority = 5"
+    )
+    tried = cluster.store.transact(waiting.line, 3)
+    assert len(tried) == 3
+    assert cluster.allocation(mine).group_id in {ticket.group_id for ticket in tried}
+    assert cluster.allocation(late).group_id not in {ticket.group_id for ticket in tried}, "of each its first"
+    assert [len(cluster.store.transact(waiting.line, most)) for most in (1, 30, None)] == [3, 2 + 10 + 10, 102]
+    assert {item.machines[0].id for item in line(cluster)} == {mine, late}, "everybody sees theirs, tried or not"
+
+
+def test_a_project_has_so_many_in_line_and_no_more(cluster: Cluster) -> None:
+    first = cluster.launch("first", wait=True)
+    cluster.sql(
+        "INSERT INTO queue (group_id, org_id, project_id, offer_id, gpu_model, gpus, priority, reasons, created_at)"
+        " SELECT 'gr-' || n, org_id, project_id, offer_id, gpu_model, 1, 5, '[]', now()"
+        " FROM queue, generate_series(2, :most) AS n",
+        most=MOST_WAITING,
+    )
+    with pytest.raises(Problem, match="in line already") as refused:
+        cluster.launch("one-more", wait=True)
+    assert (refused.value.code, refused.value.status) == ("too_many_waiting", 409)
+    cluster.agent(gpus=1)
+    cluster.launch("fits", wait=True)  # it needs no place in the line
+    cluster.release(first)
+    queue.sweep(cluster.store)
+    cluster.launch("one-more", wait=True)
 
 
 def test_cancelled_is_out_of_the_line(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
 from gpuaas.control.placement.free_time import earliest
 from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, claims, leases, operations, reservations, slots, surroundings
+from gpuaas.control.store import allocations, claims, leases, operations, queue, reservations, slots, surroundings
 from gpuaas.control.store.surroundings import Shown
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, conflict, invalid, not_found
@@ -26,6 +26,7 @@ from gpuaas.model.node import Offer
 from gpuaas.model.operation import MACHINE, Operation
 from gpuaas.model.permission import PLATFORM_ROLES
 from gpuaas.model.placement import Plan, Reason
+from gpuaas.model.queue import MOST_WAITING
 from gpuaas.model.reservation import stays_until
 from gpuaas.wire.api import Launch, LeaseRequest
 
@@ -64,6 +65,8 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         found = placing.find(tx, replace(wanted, free_at=until, unfit=unfit))
     if not found.fits and not request.wait:
         raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
+    if not found.fits and queue.waiting(tx, project.id) >= MOST_WAITING:
+        raise _line_too_long()
     same: dict[str, Any] = {
         "org_id": project.org_id,
         "project_id": project.id,
@@ -307,6 +310,14 @@ def no_capacity(offer: str, found: Plan) -> Problem:
         f"Nothing fits {offer} right now: {why}.",
         "Launch with `wait` to queue, pick another offer, or try later.",
         reasons=[reason.__dict__ for reason in found.reasons],
+    )
+
+
+def _line_too_long() -> Problem:
+    return conflict(
+        "too_many_waiting",
+        f"{MOST_WAITING} launches of this project are in line already.",
+        "Wait until some are placed, or take some out: `gpuaas queue`, `gpuaas release NAME`. A group counts once.",
     )
 
 

@@ -24,8 +24,9 @@ def begin(tx: Tx, group: list[Allocation], offer: Offer, priority: int, expires_
     queue.tell_why(tx, first.group_id, why.reasons)
 
 
-def line(tx: Tx) -> list[Ticket]:
-    found = queue.tickets(tx)
+def line(tx: Tx, most: int | None = None) -> list[Ticket]:
+    """`most`: for who has time for about so many."""
+    found = queue.tickets(tx, most)
     return order(found, queue.used_lately(tx, {ticket.project_id for ticket in found}))
 
 

@@ -12,7 +12,16 @@ _INSERT = f"""
     INSERT INTO queue ({names(Ticket)}) VALUES (%(group_id)s, %(org_id)s, %(project_id)s, %(offer_id)s, %(gpu_model)s,
         %(gpus)s, %(priority)s, %(reasons)s, %(created_at)s, %(expires_at)s, %(preemptible)s)
 """
-_ALL = f"SELECT {names(Ticket)} FROM queue ORDER BY created_at, group_id LIMIT 1000"
+_ALL = f"SELECT {names(Ticket)} FROM queue ORDER BY created_at, group_id"
+# Of every project its first ones, as many of each as there is time for: a long line of one starves nobody else's.
+_FIRST = f"""
+    SELECT {names(Ticket)} FROM (
+        SELECT *, row_number() OVER (PARTITION BY project_id ORDER BY priority DESC, created_at, group_id) AS place
+        FROM queue
+    ) AS waiting
+    WHERE place <= greatest(1, %(most)s / (SELECT count(DISTINCT project_id) FROM queue))
+    ORDER BY created_at, group_id
+"""
 _EXPIRED = f"SELECT {names(Ticket)} FROM queue WHERE expires_at <= %(now)s ORDER BY group_id"
 _USED = """
     SELECT project_id, sum(cardinality(gpus) * extract(epoch FROM
@@ -44,8 +53,15 @@ def remove(tx: Tx, group_id: str) -> None:
     tx.run("DELETE FROM queue WHERE group_id = %(id)s", {"id": group_id})
 
 
-def tickets(tx: Tx) -> list[Ticket]:
-    return [made(Ticket, row) for row in tx.run(_ALL)]
+def tickets(tx: Tx, most: int | None = None) -> list[Ticket]:
+    """All, or about `most` of them: as many of every project."""
+    return [made(Ticket, row) for row in (tx.run(_ALL) if most is None else tx.run(_FIRST, {"most": most}))]
+
+
+def waiting(tx: Tx, project_id: str) -> int:
+    """How many launches of a project are in line."""
+    ((many,),) = tx.run("SELECT count(*) FROM queue WHERE project_id = %(id)s", {"id": project_id})
+    return int(many)
 
 
 def lock(tx: Tx, group_id: str) -> bool:

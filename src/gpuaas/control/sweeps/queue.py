@@ -14,6 +14,8 @@ from gpuaas.control.sweeps.each import Turn, each
 from gpuaas.kit.errors import Stale
 from gpuaas.model.queue import Ticket
 
+AT_ONCE = 1_000  # tickets in one run: the first of every project, whoever else has a long line
+
 
 def sweep(store: Store) -> int:
     return each(_turns(store))
@@ -23,7 +25,7 @@ def _turns(store: Store) -> Iterator[Turn]:
     for ticket in store.transact(queue.expired):
         yield ticket.group_id, partial(store.transact, waiting.give_up, ticket)
     delayed: set[str] = set()
-    for ticket in store.transact(waiting.line):
+    for ticket in store.transact(waiting.line, AT_ONCE):
         yield ticket.group_id, partial(_place, store, ticket, delayed)
 
 
