@@ -133,6 +133,7 @@ NODE = Lifecycle(
     rows=(
         Row("joined", "synced", "ready", "it told this store what it holds"),
         Row("ready", "silent", "lost", "no word for longer than the limit"),
+        Row("joined", "silent", "lost", "it did not come to say what it holds: what was counted there ends"),
         Row("ready", "unsynced", "joined", "another store id: it must say what it holds before it is used"),
         Row("lost", "heard", "ready", "it is back"),
         Row("lost", "unsynced", "joined", "another store id: it must say what it holds before it is used"),

@@ -1,9 +1,19 @@
 """A database restored from an older copy, and nodes that hold more than it remembers: nothing is ever destroyed."""
 
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
 import pytest
 
+import databases
 from control.cluster import Cluster
 from control.fleet import Agent, condition
+from gpuaas.control.store import stores
+from gpuaas.control.store.embedded import Embedded
+from gpuaas.control.store.transaction import Store, connect
+from gpuaas.control.sweeps import lost_nodes
+from gpuaas.kit.clock import SystemClock
 from gpuaas.kit.ids import Ids
 from gpuaas.wire.node import Ack, Fenced, Heartbeat, Holding, Spec, Welcome
 
@@ -25,6 +35,42 @@ def running(cluster: Cluster) -> tuple[Cluster, Agent, str, Spec]:
 def forget(cluster: Cluster) -> None:
     """As if the database had been restored: the node has seen revisions that it does not know."""
     cluster.sql("UPDATE nodes SET revision = revision - 1")
+
+
+AN_HOUR_ON = "UPDATE nodes SET last_seen_at = last_seen_at + interval '1 hour'"  # it was heard all the time
+
+
+class Later(SystemClock):
+    def __init__(self, hours: int) -> None:
+        self._more = timedelta(hours=hours)
+
+    def now(self) -> datetime:
+        return super().now() + self._more
+
+
+@pytest.fixture
+def restored(postgres: Embedded, database_url: str) -> Iterator[Callable[[Cluster], Callable[[], None]]]:
+    """Makes a copy; what that gives goes on with it, three hours later."""
+    name = f"test_{uuid.uuid4().hex[:16]}"
+
+    def back_up(cluster: Cluster) -> Callable[[], None]:
+        cluster.store.engine.dispose()
+        copy = databases.clone(postgres.admin_url, database_url.rpartition("/")[2].partition("?")[0], name)
+
+        def restore() -> None:
+            cluster.store.engine.dispose()
+            cluster.store = Store(connect(copy, pool_size=4), clock=Later(hours=3))
+            cluster.store.transact(stores.ensure)
+
+        return restore
+
+    yield back_up
+    databases.drop(postgres.admin_url, name)
+
+
+def counted(cluster: Cluster, id: str) -> list[tuple[datetime, datetime | None]]:
+    rows = cluster.sql("SELECT started_at, ended_at FROM usage WHERE resource_id = :id ORDER BY started_at", id=id)
+    return [(row.started_at, row.ended_at) for row in rows if row.started_at != row.ended_at]
 
 
 def store_id(cluster: Cluster) -> str:
@@ -138,6 +184,45 @@ def test_a_machine_that_is_gone_on_the_node_is_released_here(running: tuple[Clus
     agent.settle()
     cluster.launch("next")
     agent.settle()
+
+
+@pytest.mark.parametrize("noticed", [False, True])
+def test_what_was_released_since_is_charged_until_the_copy_was_made(
+    running: tuple[Cluster, Agent, str, Spec], restored: Callable[[Cluster], Callable[[], None]], noticed: bool
+) -> None:
+    """Whether the restored servers had given its node up before it was heard (`noticed`) or not."""
+    cluster, agent, id, spec = running
+    other = cluster.launch("other")
+    agent.settle()
+    cluster.sql(AN_HOUR_ON)
+    known_until, (began, _) = cluster.node(agent).last_seen_at, counted(cluster, id)[0]
+    restore = restored(cluster)
+    cluster.release(id)
+    agent.settle()
+    restore()
+    assert counted(cluster, id) == [(began, None)]
+    if noticed:
+        cluster.store.since -= timedelta(minutes=1)
+        lost_nodes.sweep(cluster.store)
+        assert (cluster.node(agent).state, cluster.allocation(id).state) == ("lost", "unreachable")
+    agent.store = cluster.store
+    agent.connect([holding(spec, generation=2, gone=True), holding(agent.specs[other])])
+    assert cluster.allocation(id).state == "released"
+    assert counted(cluster, id) == [(began, known_until)]
+    lost_nodes.sweep(cluster.store)
+    assert (cluster.node(agent).state, cluster.allocation(other).state) == ("ready", "active")
+
+
+def test_what_is_counted_ends_when_its_node_never_comes_back_to_a_restored_database(
+    running: tuple[Cluster, Agent, str, Spec], restored: Callable[[Cluster], Callable[[], None]]
+) -> None:
+    cluster, agent, id, _ = running
+    cluster.sql(AN_HOUR_ON)
+    known_until, (began, _) = cluster.node(agent).last_seen_at, counted(cluster, id)[0]
+    restored(cluster)()
+    cluster.store.since -= timedelta(minutes=1)
+    lost_nodes.sweep(cluster.store)
+    assert counted(cluster, id) == [(began, known_until)]
 
 
 def test_a_machine_that_the_node_lost_is_specified_again(running: tuple[Cluster, Agent, str, Spec]) -> None:

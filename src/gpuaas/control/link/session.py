@@ -217,11 +217,13 @@ def _report(tx: Tx, node: Node, store_id: str, frame: Report) -> list[FromServer
 
 
 def _heard(tx: Tx, node: Node, synced: bool) -> None:
-    nodes.seen(tx, node.id)
     if not synced:
+        # Not seen yet: if this store was restored, it knew its machines until then, and that is what may be charged.
         if node.state in ("ready", "lost"):
             nodes.move(tx, node, "unsynced")
-    elif node.state == "joined":
+        return
+    nodes.seen(tx, node.id)
+    if node.state == "joined":
         nodes.move(tx, node, "synced")
     elif node.state == "lost":
         nodes.move(tx, node, "heard")

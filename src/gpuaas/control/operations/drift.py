@@ -10,6 +10,7 @@ from gpuaas.control.operations import release, scrub
 from gpuaas.control.store import allocations, claims, identity, nodes, operations, slots, specs, strays
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
+from gpuaas.model.lifecycle import COSTING
 from gpuaas.wire.node import Condition, Holding
 
 log = logging.getLogger(__name__)
@@ -74,13 +75,19 @@ def _held_by(id: str) -> str:
 
 
 def _already_gone(tx: Tx, allocation: Allocation, holding: Holding) -> None:
-    """The node has carried out a tombstone that this (older) database does not remember."""
+    """The node has carried out a tombstone that this (older) database does not remember.
+
+    When it ended, and what it was until then (a stopped one costs nothing), nobody knows any more. It is charged for
+    the time in which this database knew it, and not for any time after that.
+    """
     assert allocation.node_id is not None
+    node = nodes.node(tx, allocation.node_id)
+    known_until = node.last_seen_at if node and allocation.state in COSTING else None
     _tell_operators(tx, allocation.node_id, "allocation.drift", allocation=allocation.id, found="already released")
     if allocation.state == "unreachable":
         allocation = allocations.move(tx, allocation, "found")
     if allocation.state != "releasing":
-        allocation = release.bury(tx, allocation, "release")
+        allocation = release.bury(tx, allocation, "release", at=known_until)
     evidence = "could not be scrubbed, before this database was restored"
     release.reap(tx, allocation, [{"gpu": gpu, "clean": False, "evidence": evidence} for gpu in holding.dirty])
 

@@ -195,6 +195,7 @@ def beats(tx: Tx, said: Sequence[Beat]) -> dict[str, int | None]:
 
 
 def seen(tx: Tx, node_id: str) -> None:
+    """It was heard, and what it has is known. What is counted of it when it falls silent ends at that moment."""
     tx.conn.execute(update(t.nodes).where(t.nodes.c.id == node_id).values(last_seen_at=tx.now))
 
 
@@ -236,10 +237,10 @@ def move(tx: Tx, node: Node, event: str) -> None:
 
 
 def silent_since(tx: Tx, before: datetime) -> list[Node]:
-    """Nodes thought ready that have not been heard since; rows that another replica works on are left to it."""
-    statement = _select().where(
-        t.nodes.c.state == "ready", (t.nodes.c.last_seen_at < before) | t.nodes.c.last_seen_at.is_(None)
-    )
+    """Nodes that were known, and have not been heard since; rows that another replica works on are left to it."""
+    heard = t.nodes.c.last_seen_at
+    never = (t.nodes.c.state == "ready") & heard.is_(None)
+    statement = _select().where(t.nodes.c.state.in_(("ready", "joined")), (heard < before) | never)
     return many(tx.conn, statement.with_for_update(skip_locked=True, key_share=True), Node)
 
 
