@@ -39,7 +39,8 @@ def test_a_book_that_changes_in_the_middle_splits_the_price_and_not_the_interval
 
 def test_another_shape_within_the_hour_is_charged_as_what_it_was_each_time() -> None:
     first = interval(DAY, DAY + timedelta(minutes=10))
-    second = interval(DAY + timedelta(minutes=10), DAY + timedelta(minutes=25), FOUR, id="ug-2")
+    four = ("GPU-1", "GPU-2", "GPU-3", "GPU-4")
+    second = interval(DAY + timedelta(minutes=10), DAY + timedelta(minutes=25), FOUR, id="ug-2", gpus=four)
     found = lines([first, second], [], [], DAY, DAY + HOUR, DAY + HOUR)
     assert [line.amount_micros for line in found] == [416_667, 2_500_000]
     assert total(found).gpu_microseconds == (10 + 4 * 15) * 60 * 1_000_000
@@ -114,3 +115,13 @@ def test_a_statement_has_one_hash_and_any_difference_another() -> None:
 
 def test_months() -> None:
     assert month_of(datetime(2030, 12, 31, 23, 59, tzinfo=UTC))[1] == datetime(2031, 1, 1, tzinfo=UTC)
+
+
+def test_gpu_time_is_of_what_was_held_and_the_price_of_what_was_sold() -> None:
+    (line,) = lines([interval(DAY, DAY + HOUR, gpus=("GPU-1", "GPU-2"))], [], [], DAY, DAY + HOUR, DAY + HOUR)
+    assert (line.gpu_count, line.gpus_held, line.amount_micros) == (1, 2, ONE.list_price_micros_per_hour)
+    assert line.gpu_microseconds == 2 * 3_600_000_000
+    alone = replace(line, gpus_held=1)
+    assert digest("pj-1", DAY, DAY + HOUR, [alone]) == digest("pj-1", DAY, DAY + HOUR, [line]), (
+        "closed ones stay intact"
+    )

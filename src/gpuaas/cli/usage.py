@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _LINE = (
     *("usage_id", "correction_id", "project_id", "resource_id", "name", "user_id", "component", "offer", "gpu_model"),
     *("gpu_count", "started_at", "ended_at", "seconds", "gpu_seconds", "micros_per_hour", "price_book"),
-    *("amount_micros", "amount", "reason"),
+    *("amount_micros", "amount", "reason", "gpus_held"),
 )
 
 

@@ -30,6 +30,6 @@ def digest(project_id: str, begin: datetime, end: datetime, lines: Sequence[Line
 
 
 def _plain(line: Line) -> dict[str, object]:
-    """Times as numbers: the same whatever time zone a database session has."""
+    """Times as numbers: the same whatever time zone a database session has. What was held has no part in the price."""
     times = {"started_at": line.started_at.timestamp(), "ended_at": line.ended_at.timestamp()}
-    return {**line.__dict__, **times}
+    return {name: value for name, value in {**line.__dict__, **times}.items() if name != "gpus_held"}

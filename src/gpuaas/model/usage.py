@@ -62,10 +62,11 @@ class Line:
     price_book: int | None
     amount_micros: int
     reason: str = ""
+    gpus_held: int = 0  # the price is of what was sold (`gpu_count`), GPU time of what nobody else could have
 
     @property
     def gpu_microseconds(self) -> int:
-        return self.microseconds * self.gpu_count
+        return self.microseconds * self.gpus_held
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def _priced(
                 version,
                 sign * amount(price, microseconds),
                 correction.reason if correction else "",
+                len(interval.gpus),
             )
         )
     return made

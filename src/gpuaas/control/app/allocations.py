@@ -55,14 +55,17 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     until = stays_until(tx.now, length, request.preemptible, tx.preemption_grace)
     if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
         raise _name_taken(taken)
-    over = quota.exceeded(tx, project.org_id, project.id, offer, request.count, admitted.quotas, free_at=until)
+    within = (project.org_id, project.id, offer, request.count, admitted.quotas)
+    over, found = quota.exceeded(tx, *within, free_at=until), Found(Plan(()))
+    if not over:
+        wanted = launching.wanted(offer, project.org_id, request.count)
+        found = placing.find(tx, replace(wanted, free_at=until, unfit=unfit))
+        if quota.counts_more_there(offer, found.plan):
+            over = quota.exceeded(tx, *within, free_at=until, seats=found.plan.seats)
     if over and (not request.wait or any(hopeless for _, hopeless in over)):
         raise _over_quota([reason for reason, _ in over])
     if over:
         found = Found(Plan((), tuple(reason for reason, _ in over)))
-    else:
-        wanted = launching.wanted(offer, project.org_id, request.count)
-        found = placing.find(tx, replace(wanted, free_at=until, unfit=unfit))
     if not found.fits and not request.wait:
         raise no_capacity(offer.slug, hide_nodes(caller, found.plan))
     if not found.fits and queue.waiting(tx, project.id) >= MOST_WAITING:

@@ -1,7 +1,9 @@
 """Reservations: book, list, show, cancel. Turned into a launch by operations/reserve.py."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from gpuaas.control.app import access, lease_terms
 from gpuaas.control.app.allocations import hide_nodes, launch_keys
@@ -11,7 +13,7 @@ from gpuaas.control.store import reservations
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, Taken, conflict, invalid, not_found
 from gpuaas.model.identity import Caller
-from gpuaas.model.placement import Plan
+from gpuaas.model.placement import Plan, Reason
 from gpuaas.model.reservation import HORIZON, LONGEST, SHORTEST, TAIL, Reservation
 
 LATE = timedelta(minutes=1)  # what was meant as now is not the past
@@ -27,19 +29,20 @@ def book(
     _possible(tx, starts_at, ends_at)
     lease_terms.length(admitted.policy, int((ends_at - starts_at).total_seconds()))
     chosen = launch_keys(admitted.keys, key_names) if launch_name is not None else []
-    over = quota.exceeded(
-        tx, project.org_id, project.id, offer, count, admitted.quotas, starts_at=starts_at, free_at=ends_at + TAIL
+    exceeded = partial(
+        quota.exceeded,
+        *(tx, project.org_id, project.id, offer, count, admitted.quotas),
+        starts_at=starts_at,
+        free_at=ends_at + TAIL,
     )
-    if over:
-        raise conflict(
-            "quota_exceeded",
-            f"Over quota in that time: {'; '.join(reason.message for reason, _ in over)}.",
-            "Book less or another time, or ask for more: `gpuaas quota ls`.",
-        )
+    if over := exceeded():
+        raise _over_quota(over)
     asked = booking.wanted(offer, project.org_id, count, starts_at, ends_at)
     found = booking.find(tx, asked)
     if not found.fits:
         raise _no_room(hide_nodes(caller, found.plan), booking.next_window(tx, asked), ends_at - starts_at)
+    if quota.counts_more_there(offer, found.plan) and (over := exceeded(seats=found.plan.seats)):
+        raise _over_quota(over)
     try:
         made = reservations.insert(
             tx, org_id=project.org_id, project_id=project.id, name=name, offer_id=offer.id, count=count,
@@ -56,6 +59,14 @@ def book(
     tx.audit("reservation.book", **about, id=made.id, name=name, offer=offer.slug, count=count, **said)
     reserve.booked(tx, made)
     return made
+
+
+def _over_quota(over: Sequence[tuple[Reason, bool]]) -> Problem:
+    return conflict(
+        "quota_exceeded",
+        f"Over quota in that time: {'; '.join(reason.message for reason, _ in over)}.",
+        "Book less or another time, or ask for more: `gpuaas quota ls`.",
+    )
 
 
 def list_reservations(

@@ -74,6 +74,11 @@ def place(tx: Tx, group: Sequence[Allocation], offer: Offer) -> Plan:
     found = placing.find(tx, need)
     if not found.fits:
         return found.plan
+    if quota.counts_more_there(offer, found.plan):
+        seats, until = found.plan.seats, need.free_at
+        over = quota.exceeded(tx, first.org_id, first.project_id, offer, len(group), free_at=until, seats=seats)
+        if over:
+            return Plan((), tuple(reason for reason, _ in over))
     project = identity.project(tx, group[0].project_id)
     assert project is not None
     for allocation, seat in zip(group, found.plan.seats, strict=True):

@@ -6,7 +6,7 @@ from datetime import datetime
 from gpuaas.control.store import quotas
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Offer
-from gpuaas.model.placement import Reason
+from gpuaas.model.placement import Plan, Reason, Seat
 from gpuaas.model.quota import ALLOCATIONS, GPUS, Quota, Standing, peak
 
 
@@ -21,13 +21,16 @@ def exceeded(
     starts_at: datetime | None = None,
     free_at: datetime | None = None,
     besides: str | None = None,
+    seats: Sequence[Seat] = (),
 ) -> list[tuple[Reason, bool]]:
     """Why not, and whether waiting is of no use. Nothing is counted where there is no quota.
 
     `held`: the quotas of both, if they are locked already. From `starts_at` (now) to `free_at` (nobody knows). What is
-    booked ahead in that time counts, except `besides`.
+    booked ahead in that time counts, except `besides`. `seats`: where they would be, once that is known.
     """
     more = {GPUS: offer.gpu_count * count, ALLOCATIONS: count}
+    if seats:
+        more[GPUS] = sum(seat.gpus for seat in seats)
     set_here = quotas.locked(tx, org_id, project_id) if held is None else held
     found = []
     for scope, owner_id in (("project", project_id), ("org", org_id)):
@@ -42,3 +45,9 @@ def exceeded(
                 reason = Reason(f"{scope}_quota_exceeded", standing.said(wanted), 1)
                 found.append((reason, standing.hopeless(wanted)))
     return found
+
+
+def counts_more_there(offer: Offer, found: Plan) -> bool:
+    """What is held counts. Who has a node alone holds all of its GPUs: how many that are is known with the place."""
+    asked = offer.gpu_count * len(found.seats)
+    return offer.isolation == "dedicated_node" and sum(seat.gpus for seat in found.seats) > asked

@@ -60,6 +60,11 @@ def convert(
     found = booking.take(tx, reservation, offer)
     if not found.fits:
         return [], found.plan
+    if quota.counts_more_there(offer, found.plan):
+        where: dict[str, Any] = {"besides": reservation.id, "seats": found.plan.seats}
+        over = quota.exceeded(tx, org_id, project.id, offer, count, free_at=until, **where)
+        if over:
+            return [], Plan((), tuple(reason for reason, _ in over))
     same: dict[str, Any] = {
         "org_id": org_id,
         "project_id": project.id,

@@ -17,9 +17,16 @@ _SET = """
     ON CONFLICT (owner_id, kind) DO UPDATE SET most = excluded.most, changed_at = excluded.changed_at
 """
 _REMOVE = "DELETE FROM quotas WHERE owner_id = %(owner_id)s AND kind = %(kind)s"
+# What is held counts: who has a node alone holds all of its GPUs, whatever was asked for. Of all others it is the same.
+_GPUS = """
+    CASE o.isolation WHEN 'dedicated_node' THEN (
+        SELECT coalesce(sum(cardinality(s.gpus)), 0) FROM claims c JOIN slots s ON s.id = c.slot_id
+        WHERE c.allocation_id = a.id AND c.state <> 'freed'
+    ) ELSE o.gpu_count END
+"""
 # What has a place and is not proven to be gone: from the claim to the scrub.
 _HELD = """
-    SELECT count(*), coalesce(sum(o.gpu_count), 0) FROM allocations a JOIN offers o ON o.id = a.offer_id
+    SELECT count(*), coalesce(sum({gpus}), 0) FROM allocations a JOIN offers o ON o.id = a.offer_id
     WHERE a.{scope}_id = %(owner_id)s AND a.node_id IS NOT NULL AND a.reaped_at IS NULL
 """
 _HOURS = """
@@ -31,11 +38,13 @@ _HOURS = """
 
 
 _RESERVED = """
-    SELECT r.count, r.count * o.gpu_count, r.starts_at, r.ends_at FROM reservations r JOIN offers o ON o.id = r.offer_id
+    SELECT r.count, greatest(r.count * o.gpu_count, (
+        SELECT sum(cardinality(s.gpus)) FROM bookings b JOIN slots s ON s.id = b.slot_id WHERE b.reservation_id = r.id
+    )), r.starts_at, r.ends_at FROM reservations r JOIN offers o ON o.id = r.offer_id
     WHERE r.{scope}_id = %(owner_id)s AND r.state = 'booked' AND r.id <> %(besides)s
 """
 _STAYS = """
-    SELECT '', a.node_id, a.id, o.gpu_count, a.state, CASE a.state WHEN 'releasing' THEN 'scrubbing' ELSE 'held' END,
+    SELECT '', a.node_id, a.id, {gpus}, a.state, CASE a.state WHEN 'releasing' THEN 'scrubbing' ELSE 'held' END,
         false, a.active_at, NULL, NULL, l.max_seconds, l.ends_at, l.stage, l.stage_at
     FROM allocations a JOIN offers o ON o.id = a.offer_id LEFT JOIN leases l ON l.allocation_id = a.id
     WHERE a.{scope}_id = %(owner_id)s AND a.node_id IS NOT NULL AND a.reaped_at IS NULL
@@ -50,7 +59,7 @@ def reserved(tx: Tx, scope: str, owner_id: str, besides: str | None) -> list[Spa
 
 def held(tx: Tx, scope: str, owner_id: str) -> list[Span]:
     """What is there now, and until when at most."""
-    found = [made(Stay, row) for row in tx.run(_STAYS.format(scope=scope), {"owner_id": owner_id})]
+    found = [made(Stay, row) for row in tx.run(_STAYS.format(scope=scope, gpus=_GPUS), {"owner_id": owner_id})]
     return [Span(1, stay.gpus, None, gone_by(stay, tx.now, None)) for stay in found]
 
 
@@ -75,7 +84,7 @@ def used(tx: Tx, scope: str, owner_id: str, kinds: set[str]) -> dict[str, float]
     """By kind; `scope` is project or org."""
     found: dict[str, float] = {VOLUMES: 0}
     if kinds & {GPUS, ALLOCATIONS}:
-        machines, gpus = tx.run(_HELD.format(scope=scope), {"owner_id": owner_id}).fetchone() or (0, 0)
+        machines, gpus = tx.run(_HELD.format(scope=scope, gpus=_GPUS), {"owner_id": owner_id}).fetchone() or (0, 0)
         found |= {ALLOCATIONS: machines, GPUS: int(gpus)}
     if GPU_HOURS in kinds:
         month = tx.now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -52,7 +52,7 @@ class UsageLine(Out, frozen=True):
     component: str
     offer: str
     gpu_model: str
-    gpu_count: int
+    gpu_count: int  # as it was sold, and is priced
     started_at: datetime
     ended_at: datetime
     seconds: float
@@ -61,6 +61,7 @@ class UsageLine(Out, frozen=True):
     price_book: int | None  # None: the offer's own price
     amount_micros: int
     reason: str
+    gpus_held: int = 0  # what `gpu_seconds` counts: all of the node for who has one alone
 
 
 class UsageLinePage(Out, frozen=True):
