@@ -13,6 +13,7 @@ HOUR, MINUTES, STOPPED = "hour", "minutes", "stopped"
 FIRST_WARNING, LAST_WARNING = timedelta(hours=1), timedelta(minutes=10)
 GRACE = timedelta(minutes=30)
 IDLE_GPU_PERCENT = 5  # where nobody has said when a GPU is idle
+IDLE_CPUS = 0.1  # of one CPU: a machine without GPUs that uses less does nothing
 SHORTEST_IDLE, LONGEST_IDLE = timedelta(minutes=10), timedelta(hours=23)  # what machines use is kept for a day
 
 _RANK = {None: 0, HOUR: 1, MINUTES: 2, STOPPED: 3}

@@ -38,6 +38,7 @@ class Leased:
         cluster.store.since = NOON
         self.agent = cluster.agent(gpus=4)
         self.use: dict[str, dict[str, Any]] = {}
+        self.cpus, self.cpu_seconds = 0.0, 0.0  # that machines use, and have used
 
     def launch(self, name: str = "a", **lease: int) -> str:
         more = {"lease": LeaseRequest(**lease)} if lease else {}
@@ -49,8 +50,9 @@ class Leased:
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
             self.cluster.store.transact(nodes.seen, self.agent.node_id)
+            self.cpu_seconds += self.cpus * step
             for id, use in self.use.items():
-                self.agent.sample(sample(id, self.clock.now().timestamp(), **use))
+                self.agent.sample(sample(id, self.clock.now().timestamp(), cpu_seconds=self.cpu_seconds, **use))
             sweep.sweep(self.cluster.store)
             self.agent.settle()
 
@@ -224,6 +226,26 @@ def test_a_machine_that_does_nothing_ends(world: Leased) -> None:
     assert world.state(id) == "stopped"
     ended = world.cluster.sql("SELECT data FROM events WHERE type = 'lease.ended'")
     assert ended[0].data["reason"] == "idle"
+
+
+def test_of_a_machine_without_gpus_the_cpus_tell(world: Leased) -> None:
+    """One of 4 CPUs is at work; later a program looks for something to do every now and then."""
+    world.policy(idle_seconds=1800)
+    id = world.launch()
+    world.use[id], world.cpus = {}, 1.0
+    world.passes(3 * HOUR)
+    assert (world.state(id), world.told("lease.warning")) == ("active", [])
+    world.cpus = 0.02
+    world.passes(33 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+def test_of_a_machine_with_gpus_the_cpus_say_nothing(world: Leased) -> None:
+    world.policy(idle_seconds=1800)
+    id = world.launch()
+    world.use[id], world.cpus = QUIET, 4.0
+    world.passes(33 * MINUTE)
+    assert world.state(id) == "stopped"
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, FromClause, exists, func, select
+from sqlalchemy import ColumnElement, Float, FromClause, Subquery, case, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.rows import columns, made, names, one
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
-from gpuaas.model.lease import Lease, LeasePolicy
+from gpuaas.model.lease import IDLE_CPUS, Lease, LeasePolicy
+from gpuaas.model.metrics import LONGEST_GAP_SECONDS
 
 HELD = ("active", "restarting", "failed", "unreachable", "stopped")  # a lease can end in these
 
@@ -90,25 +91,40 @@ def _read(row: Mapping[Any, Any]) -> tuple[Lease | None, LeasePolicy | None]:
 def was_busy(tx: Tx, allocation_id: str, after: datetime, recent: timedelta, percent: int) -> datetime | None:
     """When it last did something since `after`; None: it did nothing, and was watched while it did.
 
-    A GPU that does not tell is busy, and so is a machine that was not measured: what is not known is not idle.
+    A GPU that does not tell is busy, and so is a machine that was not measured: what is not known is not idle. Where
+    there is no GPU, it is the CPUs that tell.
     """
     session = exists().where(t.sessions.c.allocation_id == allocation_id, t.sessions.c.closed_at.is_(None))
-    s = t.samples.c
+    s = _with_cpu_use(allocation_id, after).c
     gpu = func.jsonb_array_elements(s.gpus).table_valued("value").alias("gpu")
     use = gpu.c.value.op("->>")("busy_percent").cast(Float)
     working = exists(select(1).select_from(gpu).where(use.is_(None) | (use >= percent)))
-    measured = select(func.max(s.at)).where(s.allocation_id == allocation_id)
+    computing = (func.jsonb_array_length(s.gpus) == 0) & (s.cpus_used.is_(None) | (s.cpus_used >= IDLE_CPUS))
+    measured = select(func.max(t.samples.c.at)).where(t.samples.c.allocation_id == allocation_id)
+    busy = select(func.max(s.at)).where(s.at > after, (s.sessions > 0) | working | computing)
     row = tx.conn.execute(
         select(
             select(session).scalar_subquery().label("somebody"),
             measured.scalar_subquery().label("newest"),
-            measured.where(s.at > after, (s.sessions > 0) | working).scalar_subquery().label("busy"),
+            busy.scalar_subquery().label("busy"),
         )
     ).one()
     if row.somebody or row.newest is None or row.newest < tx.now - recent:
         return tx.now
     found: datetime | None = row.busy
     return found
+
+
+def _with_cpu_use(allocation_id: str, after: datetime) -> Subquery:
+    """Its samples since `after`, each with how many CPUs it has used since the one before; None: nobody can tell."""
+    s = t.samples.c
+    order: Any = {"order_by": s.at}
+    seconds = func.extract("epoch", s.at - func.lag(s.at).over(**order))
+    grown = s.cpu_seconds - func.lag(s.cpu_seconds).over(**order)
+    one_run = (s.started_at == func.lag(s.started_at).over(**order)) & (seconds <= LONGEST_GAP_SECONDS)
+    used = case((one_run, grown / seconds)).label("cpus_used")
+    begin = after - timedelta(seconds=LONGEST_GAP_SECONDS)
+    return select(s.at, s.sessions, s.gpus, used).where(s.allocation_id == allocation_id, s.at > begin).subquery()
 
 
 def looked(tx: Tx, allocation_id: str, busy_at: datetime | None) -> None:
