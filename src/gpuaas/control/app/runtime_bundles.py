@@ -209,12 +209,12 @@ def deprecated(tx: Tx, bundle: RuntimeBundle) -> RuntimeBundle:
 
 def to_verify(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
     """One whose image is to be read, by somebody who could send it again."""
-    return _for_writing(tx, caller, name)
+    return _one_for_writing(tx, caller, name)
 
 
 def verified(tx: Tx, caller: Caller, id: str, found: str) -> RuntimeBundle:
     """Its image was read: intact, damaged (and gone now) or missing."""
-    bundle = _for_writing(tx, caller, id)
+    bundle = _one_for_writing(tx, caller, id)
     said = {"name": bundle.name, "digest": bundle.digest, "image": found}
     record(tx, "runtime_bundle.verify", "runtime_bundle", bundle.id, **said)
     return bundle
@@ -268,6 +268,14 @@ def _for_writing(tx: Tx, caller: Caller, name: str) -> list[RuntimeBundle]:
     known = runtime_bundles.visible(tx, [], sorted(RUNTIME_BUNDLE.states))  # of the platform only
     found = [among(known, name)] if is_id(name, "rb") else named(known, name)
     return [locked(tx, each) for each in found]
+
+
+def _one_for_writing(tx: Tx, caller: Caller, name: str) -> RuntimeBundle:
+    builds = _for_writing(tx, caller, name)
+    if len(builds) > 1:
+        listed = ", ".join(f"{each.architecture} ({each.id})" for each in builds)
+        raise conflict("ambiguous_runtime", f"{name} is there for several architectures.", f"Name one by id: {listed}.")
+    return builds[0]
 
 
 def locked(tx: Tx, found: RuntimeBundle) -> RuntimeBundle:
