@@ -638,5 +638,11 @@ def test_the_gpus_of_a_tombstone_without_a_machine_are_scrubbed() -> None:
     assert (holding.gone, holding.gpus) == (False, [gpu]), "a restored database sets its slot aside"
     world.agent()  # the agent dies before it has begun
     world.settle()
-    assert [(each.gpu, each.clean) for each in world.condition(scrub).scrubs] == [(gpu, True)]
+    first = world.condition(scrub)
+    assert [(each.gpu, each.clean) for each in first.scrubs] == [(gpu, True)]
+    world.runner.told(first)
+    world.specs[scrub] = replace(world.want(scrub, None), gpus=[gpu])
+    world.settle()
+    again = world.condition(scrub)
+    assert (again.generation, again.scrubs) == (first.generation + 1, first.scrubs), "asked again, it says so again"
     assert world.launch(OTHER_ID).state == "ready"

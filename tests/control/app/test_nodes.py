@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from control.cluster import Cluster
 from control.fleet import Agent, condition, join_token
-from gpuaas.control.app import nodes
+from gpuaas.control.app import nodes, slots
 from gpuaas.control.http import views
 from gpuaas.control.store import nodes as rows
 from gpuaas.kit.errors import Problem
@@ -148,6 +148,18 @@ def test_one_that_cannot_be_scrubbed_is_quarantined_again(cluster: Cluster, scru
     cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
     (again,) = agent.pull()
     assert again.id != spec.id, "no node takes its old answer for the new one"
+
+
+def test_an_answer_that_was_lost_is_asked_for_again(cluster: Cluster) -> None:
+    agent = cluster.agent(gpus=1)
+    spec = returned(cluster, agent)  # whose answer goes to a server that does not know what it means
+    cluster.store.transact(slots.quarantine, cluster.caller, "node-1", "gpu-0", "it takes too long")
+    cluster.store.transact(nodes.return_slot, cluster.caller, "node-1", "gpu-0")
+    (again,) = agent.pull()
+    assert (again.id, again.gpus) == (spec.id, spec.gpus)
+    assert again.generation > spec.generation
+    agent.report(condition(again, "gone", scrubs=[Scrub("GPU-node-1-0", clean=True)]))
+    cluster.launch()
 
 
 def test_an_agent_that_is_too_old_hears_nothing_that_it_would_refuse(cluster: Cluster) -> None:

@@ -121,8 +121,7 @@ def return_slot(tx: Tx, caller: Caller, name: str, slot_name: str) -> Shown:
     if trouble := _trouble(node, found[0]):
         raise _unwell(found[0], trouble)
     slots.move(tx, found[0], "return")
-    if found[0].id not in slots.holders(tx, node.id):
-        scrub.start(tx, found[0])
+    scrub.start(tx, found[0], slots.holders(tx, node.id).get(found[0].id))
     record(tx, "slot.return", "slot", found[0].id, node=node.id)
     return _shown(tx, node)
 

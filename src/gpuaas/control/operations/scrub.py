@@ -8,7 +8,7 @@ import msgspec
 from gpuaas.control.store import claims, identity, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import is_id
-from gpuaas.model.node import Slot
+from gpuaas.model.node import Hold, Slot
 from gpuaas.wire.node import Condition, Scrub, Spec
 
 KIND = "sc"  # of its id: new each time, so that no node ever takes an old answer for this one's
@@ -18,12 +18,21 @@ def is_scrub(id: str) -> bool:
     return is_id(id, KIND)
 
 
-def start(tx: Tx, slot: Slot) -> None:
-    """Under the node's lock, for a slot that nobody has: it is claimed until the node gives evidence."""
-    id = tx.ids.new(KIND)
-    claims.take(tx, id, [slot.id])
-    claims.scrubbing(tx, id)
-    specs.write(tx, slot.node_id, id, incarnation=1, generation=1, body=None)
+def start(tx: Tx, slot: Slot, held: Hold | None) -> None:
+    """Under the node's lock. A slot that nobody has is claimed until the node gives evidence.
+
+    Whose machine has it will have it scrubbed after them. Where a scrub has it, the node is asked once more: its answer
+    may have gone to a server that did not know this yet.
+    """
+    if held is None:
+        id = tx.ids.new(KIND)
+        claims.take(tx, id, [slot.id])
+        claims.scrubbing(tx, id)
+    elif is_scrub(held.holder_id):
+        id = held.holder_id
+    else:
+        return
+    specs.write(tx, slot.node_id, id, 1, specs.generation(tx, slot.node_id, id) + 1, body=None)
 
 
 def told(tx: Tx, spec: Spec) -> Spec:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from gpuaas.control.store import tables as t
 from gpuaas.control.store.exchange import Answer
@@ -66,6 +66,12 @@ def bodies(tx: Tx, node_id: str, id: str) -> tuple[Body | None, Body | None]:
     """(wanted, last good)"""
     row = tx.run(*looking(node_id, id)).fetchone()
     return (None, None) if row is None else (row[0], row[1])
+
+
+def generation(tx: Tx, node_id: str, id: str) -> int:
+    """The newest that the node was asked for; 0: it has never heard of it."""
+    statement = select(t.specs.c.generation).where(t.specs.c.node_id == node_id, t.specs.c.id == id)
+    return tx.conn.execute(statement).scalar_one_or_none() or 0
 
 
 def looking(node_id: str, id: str) -> tuple[str, dict[str, Any]]:

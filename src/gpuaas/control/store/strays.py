@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import specs
@@ -33,8 +33,7 @@ def stray(tx: Tx, node_id: str, id: str) -> Stray | None:
 
 def bury(tx: Tx, stray: Stray) -> None:
     """A tombstone that is newer than all that the node has heard of it."""
-    ours = select(func.max(t.specs.c.generation)).where(t.specs.c.node_id == stray.node_id, t.specs.c.id == stray.id)
-    generation = max(stray.generation, tx.conn.execute(ours).scalar_one() or 0) + 1
+    generation = max(stray.generation, specs.generation(tx, stray.node_id, stray.id)) + 1
     mine = (t.strays.c.node_id == stray.node_id) & (t.strays.c.id == stray.id)
     tx.conn.execute(update(t.strays).where(mine).values(removed_at=tx.now))
     specs.write(tx, stray.node_id, stray.id, stray.incarnation, generation, None)
