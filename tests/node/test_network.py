@@ -71,11 +71,12 @@ def test_an_address_is_given_once() -> None:
 
 def test_an_empty_table_has_no_empty_sets_of_elements() -> None:
     pool = IPv4Network("198.18.0.0/15")
-    text = rules.table("gpuaas", "gv", pool, denied=[], resolvers=[], members=[])
+    text = rules.table("gpuaas", "gv", pool, denied=[], hidden=[], resolvers=[], members=[])
     assert "{  }" not in text
     assert text.count("elements") == 1
-    text = rules.table("gpuaas", "gv", pool, denied=[pool], resolvers=["10.0.0.1"], members=[member(group=1)])
-    assert text.count("elements") == 5
+    more = {"hidden": [(IPv4Address("10.0.0.2"), 443)], "resolvers": ["10.0.0.1"], "members": [member(group=1)]}
+    text = rules.table("gpuaas", "gv", pool, denied=[pool], **more)
+    assert text.count("elements") == 6
 
 
 # addresses

@@ -467,6 +467,25 @@ def test_what_was_broken_is_repaired(network: Network, paths: Paths, world: "Pop
     network.remove(ID)
 
 
+def test_a_server_of_the_platform_is_hidden_on_its_port(make: Make, world: "Popen[str]") -> None:
+    network = make(prepare=False)
+    network.hide([(OUTSIDE, PORT)])  # before there is a table
+    network.prepare()
+    ensure(network)
+    there, hidden = f"tcp {OUTSIDE} {PORT}", f"udp {OUTSIDE} {PORT}"
+    assert reach(network, ID, there, hidden) == {there: None, hidden: None}
+    network.prepare()
+    assert reach(network, ID, there) == {there: None}
+    network.hide([(OUTSIDE, PORT + 1), ("192.0.2.9", PORT)])  # it has moved, and its old address is somebody else's
+    assert reach(network, ID, there, hidden) == {there: HOST, hidden: HOST}
+    network.hide([(OUTSIDE, PORT), ("192.0.2.9", PORT)])
+    assert reach(network, ID, there) == {there: None}
+    assert reach_from_host(there) == {there: HOST}  # for the agent itself it is there
+    network.hide([])
+    assert reach(network, ID, there) == {there: HOST}
+    network.remove(ID)
+
+
 def test_the_next_machine_with_an_address_gets_no_answers_of_the_last(network: Network, world: "Popen[str]") -> None:
     address = ensure(network)
     assert reach(network, ID, f"udp {OUTSIDE} {PORT}") == {f"udp {OUTSIDE} {PORT}": HOST}

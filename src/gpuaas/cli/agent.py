@@ -53,6 +53,8 @@ def _node_options(command: _Command) -> _Command:
 @click.option("--host", type=click.Choice(["linux", "modelled"]), default="linux", show_default=True,
               help="modelled: machines are only data.")  # fmt: skip
 @click.option("--deny-network", "denied", multiple=True, metavar="CIDR", help="Machines never reach it.")
+@click.option("--hide-servers/--no-hide-servers", default=True, show_default=True,
+              help="Machines do not reach the servers that this agent dials, on their ports.")  # fmt: skip
 @click.option("--base-image", metavar="VERSION", help="An imported one.  [default: our own Debian, built if need be]")
 @click.option("--disk-mib", type=click.IntRange(256), default=64 * 1024, show_default=True, help="Of each machine.")
 @click.option("--disk-limit", type=click.Choice(["image", "none"]), default="image", show_default=True,

@@ -22,6 +22,7 @@ class AgentConfig:
     interfaces: str = "gv"  # what the names of network interfaces begin with
     pool: str = "198.18.0.0/15"  # the addresses of machines, behind this node's own
     denied: tuple[str, ...] = ()  # networks that machines never reach
+    hide_servers: bool = True  # machines do not reach the servers that the agent dials, on their ports
     disk_mib: int = 64 * 1024  # of each machine
     disk_limit: str = "image"  # how that is kept: see host/limits.py; or none
     base_image: str | None = None  # an imported one instead of our own

@@ -23,6 +23,7 @@ from gpuaas.kit.log import bound
 from gpuaas.node.config import AgentConfig
 from gpuaas.node.connection import Connection
 from gpuaas.node.fetch import Fetcher, keep_fetching
+from gpuaas.node.hiding import Hiding, hide_first, keep_hidden
 from gpuaas.node.host import doctor, findings
 from gpuaas.node.host.boot import boot_id
 from gpuaas.node.host.disk import FileDisk
@@ -239,15 +240,17 @@ async def _serve(
     pace = config.fetch_mib_per_second * 2**20
     upkeep = Upkeep(runner, runner.clock)
     fetcher = Fetcher(runner, servers, me.sign_request, runner.clock, pace, upkeep.make_room)
+    hiding = Hiding(runner.host, servers) if config.hide_servers else None
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_prepared(prepare, runner, to_do)),
+            group.create_task(_prepared(prepare, runner, to_do, hiding)),
             group.create_task(observe(runner)),
             group.create_task(connection.keep()),
             group.create_task(streams.keep()),
             group.create_task(notices.keep()),
             group.create_task(keep_fetching(fetcher)),
             group.create_task(keep_up(upkeep)),
+            *([group.create_task(keep_hidden(hiding))] if hiding is not None else []),
             group.create_task(keep_sampling(runner, link, config.sample_seconds, to_say.set)),
         ]
         await stop.wait()
@@ -256,7 +259,9 @@ async def _serve(
     log.info("the agent ends; its machines go on")
 
 
-async def _prepared(prepare: Callable[[], None], runner: Runner, to_do: asyncio.Event) -> None:
+async def _prepared(prepare: Callable[[], None], runner: Runner, to_do: asyncio.Event, hiding: Hiding | None) -> None:
     """The link is there meanwhile, so that the server knows why this node takes no work yet."""
+    if hiding is not None:
+        await hide_first(hiding)
     await asyncio.to_thread(prepare)
     await work(runner, to_do)

@@ -81,6 +81,8 @@ class Streams:
     def _address(self, dial: Dial) -> str:
         linked = self._servers.websocket
         base = websocket_url(dial.url) if dial.url else linked
+        if dial.url:
+            self._servers.met(dial.url)
         if linked.startswith("wss:") and not base.startswith("wss:"):
             raise ValueError("the server asks for a stream without TLS, and the link has it")
         return f"{base}{DIAL_BACK_PATH}?{urlencode({'node': self._node_id, 'allocation': dial.id})}"

@@ -74,6 +74,7 @@ class FakeHost(Faults):
         self.state = State(boot_id=f"boot-{name}-1")
         self.log: list[tuple[str, str]] = []
         self.missing: set[str] = set()  # GPUs that fell off the bus
+        self.hidden: set[tuple[str, int]] = set()  # servers
         self.notices: list[tuple[str, str]] = []  # what people read on their terminals
         self.trouble: dict[str, str] = {}  # GPU: why it is not healthy
         self.use: dict[str, dict[str, Any]] = {}  # allocation: fields of its samples that are other than modelled
@@ -370,6 +371,9 @@ class FakeHost(Faults):
         if there:
             self.notices.append((id, text))
         return there
+
+    def hide(self, servers: Collection[tuple[str, int]]) -> None:
+        self.hidden = set(servers)
 
     def rest(self) -> None:
         pass  # nothing takes time here

@@ -193,6 +193,10 @@ class Host(Protocol):
         """Writes a line to every terminal that is open on it; how many. A machine that does not run has none."""
         ...
 
+    def hide(self, servers: Collection[tuple[str, int]]) -> None:
+        """Machines reach none of these IPv4 addresses and ports, and again those that were hidden before."""
+        ...
+
     def rest(self) -> None:
         """Nothing is asked of this host right now: time to make ready, bit by bit, what the next launch will need."""
         ...

@@ -342,6 +342,9 @@ class LinuxHost:
             return 0
         return terminals.write(record.first.pid, lambda: record.first.lives, text)
 
+    def hide(self, servers: Collection[tuple[str, int]]) -> None:
+        self._network.hide(servers)
+
     def rest(self) -> None:
         if self._ready:
             self._rootfs.rest()

@@ -7,7 +7,7 @@ alias of the link, which says that all of this is done.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, ip_network
 from pathlib import Path
@@ -75,6 +75,13 @@ class Network:
         for name, alias in links.named(self._interfaces).items():
             if not alias:
                 links.delete(name)
+
+    def hide(self, servers: Collection[tuple[str, int]]) -> None:
+        """No machine reaches these addresses on these ports, from now on."""
+        try:
+            self._table.hide({(IPv4Address(address), port) for address, port in servers})
+        except ValueError as error:
+            raise HostError("hide", "a server", str(error), transient=False) from error
 
     def ensure(self, id: str, *, seat: int, uid_base: int, project_id: str, open_network: bool) -> None:
         member = self._member(id, seat, project_id)

@@ -1,12 +1,13 @@
 """The nft table as text: what a machine may reach. Pure.
 
 What a machine can reach: addresses outside, through NAT, and the resolvers of this host, on port 53 only. What it
-cannot: this host, at any of its addresses; link-local addresses, and so a cloud's metadata; what the operator denies;
-other machines, unless both are open and of one project. Nobody reaches a machine who was not asked by it first.
+cannot: this host, at any of its addresses; link-local addresses, and so a cloud's metadata; the servers of this
+platform, on their ports; what the operator denies; other machines, unless both are open and of one project. Nobody
+reaches a machine who was not asked by it first.
 """
 
 from collections.abc import Iterable
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 from gpuaas.node.host.network.members import Member, elements
 
@@ -22,6 +23,7 @@ table inet {table} {{
     map groups {{ typeof iifname : meta mark; {groups} }}
     set mates {{ typeof oifname . meta mark; {mates} }}
     set denied {{ type ipv4_addr; flags interval; auto-merge; elements = {{ {denied} }}; }}
+    set hidden {{ type ipv4_addr . inet_service; {hidden} }}
     set resolvers {{ type ipv4_addr; {resolvers} }}
 
     chain source {{
@@ -35,6 +37,7 @@ table inet {table} {{
         ip daddr @resolvers meta l4proto {{ tcp, udp }} th dport 53 accept
         ct state established,related accept comment "answers"
         ip daddr @denied drop
+        meta l4proto {{ tcp, udp }} ip daddr . th dport @hidden drop
         fib daddr type {{ local, broadcast, anycast, multicast }} drop
     }}
     chain input {{
@@ -65,6 +68,7 @@ table inet {table} {{
         ip daddr @resolvers meta l4proto {{ tcp, udp }} th dport 53 accept
         ip daddr {pool} drop
         ip daddr @denied drop
+        meta l4proto {{ tcp, udp }} ip daddr . th dport @hidden drop
     }}
     chain translation {{
         type nat hook postrouting priority srcnat; policy accept;
@@ -80,6 +84,7 @@ def table(
     pool: IPv4Network,
     *,
     denied: Iterable[IPv4Network],
+    hidden: Iterable[tuple[IPv4Address, int]],
     resolvers: Iterable[str],
     members: Iterable[Member],
 ) -> str:
@@ -90,9 +95,14 @@ def table(
         ours=interfaces,
         pool=pool,
         denied=", ".join([*NEVER, *map(str, denied)]),
+        hidden=_elements([ends(hidden)]),
         resolvers=_elements(resolvers),
         **{kind: _elements(each[kind] for each in held if kind in each) for kind in ("members", "groups", "mates")},
     )
+
+
+def ends(servers: Iterable[tuple[IPv4Address, int]]) -> str:
+    return ", ".join(f"{address} . {int(port)}" for address, port in sorted(servers))
 
 
 def _elements(texts: Iterable[str]) -> str:

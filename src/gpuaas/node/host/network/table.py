@@ -1,8 +1,8 @@
 """The nft table of an agent, and the machines it names. The table itself is the only record of them."""
 
 import threading
-from collections.abc import Iterable
-from ipaddress import IPv4Network
+from collections.abc import Collection, Iterable
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from gpuaas.kit.errors import HostError
@@ -20,6 +20,7 @@ class Table:
         self._interfaces = interfaces
         self._pool = pool
         self._denied = list(denied)
+        self._hidden: set[tuple[IPv4Address, int]] = set()
         self._lock = threading.Lock()
 
     def install(self, resolvers: Iterable[str]) -> None:
@@ -27,7 +28,13 @@ class Table:
         with self._lock:
             members = self.members()
             text = rules.table(
-                self._name, self._interfaces, self._pool, denied=self._denied, resolvers=resolvers, members=members
+                self._name,
+                self._interfaces,
+                self._pool,
+                denied=self._denied,
+                hidden=self._hidden,
+                resolvers=resolvers,
+                members=members,
             )
             try:
                 nft.change(text)
@@ -35,6 +42,19 @@ class Table:
                 raise HostError(
                     "install", f"the nft table {self._name}", _cause(str(error)), transient=False
                 ) from error
+
+    def hide(self, servers: Collection[tuple[IPv4Address, int]]) -> None:
+        """These, and no others any more. Before the table is there, or where an older agent made it: with `install`."""
+        with self._lock:
+            self._hidden = set(servers)
+            elements = rules.ends(self._hidden)
+            commands = [f"flush set inet {self._name} hidden"]
+            commands += [f"add element inet {self._name} hidden {{ {elements} }}"] if elements else []
+            try:
+                nft.change("\n".join(commands))
+            except nft.Refused as error:
+                if _MISSING not in str(error):
+                    raise HostError("hide", elements, f"nft: {error}") from error
 
     def delete(self) -> None:
         with self._lock:
