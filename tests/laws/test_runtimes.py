@@ -442,3 +442,29 @@ def test_the_upkeep_ends_with_the_agent() -> None:
     world.host.hook = look
     asyncio.run(work())
     assert upkeep.stopped.is_set()
+
+
+def test_what_is_read_slowly_holds_up_nothing() -> None:
+    """While an image is read that nobody waits for, others are thrown away and read for those who wait."""
+    world = before(remove)
+    remove(world)
+    world.settle()
+    upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)
+    reading, tidied = threading.Event(), threading.Event()
+
+    def look(point: str, id: str) -> None:
+        if point == "image_check:before" and not reading.is_set():
+            reading.set()
+            assert tidied.wait(30)
+        elif point == "images_tidy:before":
+            assert reading.wait(30)
+            tidied.set()
+
+    async def work() -> None:
+        worker = asyncio.create_task(keep_up(upkeep, every_seconds=0.01, tidy_seconds=0))
+        assert await asyncio.to_thread(tidied.wait, 20)
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    world.host.hook = look
+    asyncio.run(work())

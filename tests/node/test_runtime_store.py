@@ -91,6 +91,21 @@ def test_a_file_that_somebody_wrote_to_is_another_one_until_it_was_read(
     assert files(tmp_path) == []
 
 
+def test_one_that_came_while_its_damaged_predecessor_was_read_stays(store: Store, tmp_path: Path) -> None:
+    store.append(DIGEST, 0, DATA)
+    store.settle(DIGEST)
+    (tmp_path / "runtimes" / f"{DIGEST}.erofs").write_bytes(DATA[:-1] + b"?")
+
+    def meanwhile() -> bool:
+        store.remove(DIGEST)
+        store.append(DIGEST, 0, DATA)
+        store.settle(DIGEST)
+        return True
+
+    assert store.intact(DIGEST, meanwhile)
+    assert store.intact(DIGEST)
+
+
 def test_the_one_that_was_read_longest_ago_is_read_next(store: Store, tmp_path: Path) -> None:
     assert store.oldest() is None
     other = hashlib.sha256(b"other").hexdigest()

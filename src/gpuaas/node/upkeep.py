@@ -50,6 +50,10 @@ class Upkeep:
         """All that somebody waits for. The digests of those that were damaged: they are fetched anew."""
         return [*self._changed(), *self._repaired()]
 
+    def read_slowly(self) -> str | None:
+        """One image, if one should be read. Its digest, if it was damaged."""
+        return self.read_behind() or self.scrub()
+
     def read_behind(self) -> str | None:
         """One image that a machine got unread, unless somebody waits for another. Its digest, if it was damaged."""
         for digest in self.runner.host.images_unread():
@@ -110,19 +114,22 @@ class Upkeep:
 
 
 async def keep_up(upkeep: Upkeep, every_seconds: float = EVERY_SECONDS, tidy_seconds: float = TIDY_SECONDS) -> None:
-    """Until cancelled."""
+    """Until cancelled. What takes minutes, and nobody waits for, has a thread of its own."""
     tidied = upkeep.clock.boottime()
-    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="upkeep")
+    loop, pool = asyncio.get_running_loop(), ThreadPoolExecutor(2, thread_name_prefix="upkeep")
+    slow: asyncio.Future[str | None] | None = None
     try:
         while True:
             await asyncio.sleep(every_seconds)
             try:
                 await loop.run_in_executor(pool, upkeep.read_again)
-                await loop.run_in_executor(pool, upkeep.read_behind)
+                if slow is None or slow.done():
+                    slow, before = loop.run_in_executor(pool, upkeep.read_slowly), slow
+                    if before is not None:
+                        before.result()
                 if upkeep.clock.boottime() - tidied >= tidy_seconds:
                     tidied = upkeep.clock.boottime()
                     await loop.run_in_executor(pool, upkeep.tidy)
-                    await loop.run_in_executor(pool, upkeep.scrub)
             except Exception:  # the outer loop: it is tried again
                 log.exception("could not look after the images of runtimes")
     finally:

@@ -132,7 +132,8 @@ class Store:
         return min(verified.items(), key=lambda each: each[1], default=None)
 
     def intact(self, digest: str, go_on: Callable[[], bool] = lambda: True, bytes_per_second: float = 0) -> bool:
-        """Reads all of it, from the disk. One that is not here is not intact; one that is not read to its end is."""
+        """Reads all of it, from the disk. One that is not here is not intact; one that is not read to its end is,
+        and one that went or was replaced meanwhile."""
         try:
             fd = os.open(_image(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
         except FileNotFoundError:
@@ -141,6 +142,8 @@ class Store:
             with asking("read", f"image {digest}"):
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # memory may still be right where the disk is not
                 found = _hash(fd, go_on, bytes_per_second)
+                if not self._is_at(fd, digest):
+                    return True
                 if found == digest:
                     os.utime(fd)  # verified now; see `oldest`
                     self._stamps.put(digest, fd)
@@ -165,6 +168,11 @@ class Store:
         """Images of which something has arrived."""
         names = (name[1:].removesuffix(".part") for name in os.listdir(self._dir) if name.startswith("."))
         return {name for name in names if _DIGEST.fullmatch(name)}
+
+    def _is_at(self, fd: int, digest: str) -> bool:
+        """Whether this is the image still: another one may have been fetched while it was read."""
+        found = self._stat(_image(digest))
+        return found is not None and os.path.samestat(found, os.fstat(fd))
 
     def _size(self, name: str) -> int | None:
         found = self._stat(name)
