@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.server import IMAGES, serve
-from cli.conftest import Gpuaas
+from cli.conftest import Gpuaas, Said
 from control import catalog
 from gpuaas.cli.runtime_catalog import publish
 from gpuaas.cli.session import Session
@@ -142,3 +142,29 @@ def test_the_script_deploys(operator: Gpuaas, recipe: Path, state: Path) -> None
         ids.append(item["id"])
     assert ids[0] == ids[1]
     assert "mytool:1" in operator("runtime", "list", "--catalog").out
+
+
+@needs_tools
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_published_version_is_updated_by_its_next_revision(operator: Gpuaas, recipe: Path, state: Path) -> None:
+    """What is there stays; another content is refused before it is built, unless it may be another revision."""
+
+    def deployed(*more: str) -> Said:
+        return operator("runtime", "deploy", str(recipe), "--for-everybody", "--state-dir", str(state), "--json", *more)
+
+    def images() -> int:
+        return len(list((state / "runtimes" / "images").iterdir()))
+
+    (first,) = deployed().json["items"]
+    (still,) = deployed("--relock").json["items"]
+    assert (still["id"], still["version"], images()) == (first["id"], "1", 1), "nothing is newer"
+    recipe.write_text(recipe.read_text() + "environment: {TOOL: newer}\n")
+    refused = deployed()
+    assert (refused.code, "Another recipe of mytool:1 is published" in refused.err, images()) == (2, True, 1)
+    (newer,) = deployed("--relock").json["items"]
+    assert (newer["version"], newer["state"], images()) == ("1-r2", "published", 2)
+    (still,) = deployed().json["items"]
+    assert still["id"] == newer["id"]
+    assert operator("runtime", "info", "--catalog", "mytool:1", "--json").json["id"] == newer["id"]
+    assert operator("runtime", "info", "--catalog", "mytool:1-r1", "--json").json["id"] == first["id"]

@@ -81,6 +81,47 @@ def test_several_versions_without_a_default_are_ambiguous() -> None:
     assert resolve("a", [Name("a", "1"), Name("a", "2", default=True)]).version == "2"
 
 
+def test_of_two_defaults_the_newer_one_counts() -> None:
+    names = [Name("a", version, default=True) for version in ("2.9", "2.10", "2.10-r2")]
+    assert resolve("a", [*names, Name("a", "3")]).version == "2.10-r2"
+    with pytest.raises(Problem) as refused:
+        resolve("a", [Name("a", "2-cpu", default=True), Name("a", "2-cu126", default=True)])
+    assert refused.value.code == "ambiguous_runtime"
+
+
+REVISED = [Name("a", version) for version in ("3.11", "3.11-r2", "3.11-r10", "3.11+ml", "3.11+ml-r2", "3.9", "3.9-r7")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "version"),
+    [
+        ("a:3.11", "3.11-r10"),
+        ("a-3.11", "3.11-r10"),
+        ("a:3.11-r2", "3.11-r2"),
+        ("a-3.11-r2", "3.11-r2"),
+        ("a:3.11-r1", "3.11"),
+        ("a:3.11+ml", "3.11+ml-r2"),
+        ("a-3.11-ml", "3.11+ml-r2"),
+        ("a-3.11-ml-r1", "3.11+ml"),
+        ("a@3.x", "3.11-r10"),
+        ("a@latest", "3.11-r10"),
+        ("a@3.9.x", "3.9-r7"),
+    ],
+)
+def test_a_version_means_its_newest_revision(spec: str, version: str) -> None:
+    assert resolve(spec, REVISED).version == version
+
+
+def test_revisions_are_in_order_and_are_not_invented() -> None:
+    assert [name.version for name in family("a", reversed(REVISED))] == [
+        "3.9", "3.9-r7", "3.11", "3.11-r2", "3.11-r10", "3.11+ml", "3.11+ml-r2",
+    ]  # fmt: skip
+    for spec in ("a:3.11-r3", "a:3.11-r0", "a:3.11-r02", "a:3.9-r1-r7"):
+        with pytest.raises(Problem, match="There is no runtime"):
+            resolve(spec, REVISED)
+    assert resolve("b", [Name("b", "1"), Name("b", "1-r2")]).version == "1-r2", "one version, in two revisions"
+
+
 def test_a_dashed_spelling_of_two_runtimes_is_ambiguous() -> None:
     names = [Name("a", "1-b"), Name("a", "1+b")]
     assert resolve("a:1+b", names).version == "1+b"

@@ -1,8 +1,7 @@
 """`gpuaas runtime deploy|deprecate` and the catalog in `list` and `info`: what a server has for its machines."""
 
 import json
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gpuaas.cli.command import Command
 from gpuaas.cli.installation import state_dir_option
 from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.runtime_chosen import chosen, for_each
+from gpuaas.cli.runtime_revisions import to_build
 from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BUILDERS = ("platform_admin", "platform_ops", "platform_builder")
 @click.command(cls=Command, context_settings={"ignore_unknown_options": True})
 @click.argument("names", nargs=-1, type=click.UNPROCESSED, metavar="[NAME]...")
 @click.option("--all", "everything", is_flag=True, help="Everything that public registries can give.")
-@click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
+@click.option("--relock", is_flag=True, help="Take the newest files; of what is published, as its next revision.")
 @click.option("--from", "source", metavar="SOURCE", help="What another site publishes, instead of building it.")
 @click.option("--project", "-p", metavar="PROJECT", help="Only for this project, by whoever works in it.")
 @click.option("--for-everybody", is_flag=True, help="Recipes of your own too, which are for a project otherwise.")
@@ -51,10 +51,10 @@ def deploy(
 
     if project and for_everybody:
         raise click.UsageError("Either --project or --for-everybody, not both.")
-    shelf, done = Shelf(state_dir / "runtimes"), []
+    shelf = Shelf(state_dir / "runtimes")
+    done: list[RuntimeBundleView] = []
 
-    def publish_it(name: str, version: str) -> None:
-        bundle = publish(session, name, version, shelf, project)
+    def tell(bundle: "RuntimeBundleView") -> None:
         done.append(bundle)
         if not session.json:
             output.echo(output.safe(f"{bundle.name} is {bundle.state}: {bundle.id}"))
@@ -62,13 +62,16 @@ def deploy(
     code = exits.OK
     if source is not None:
         for name, version in _fetched(session, names, everything, relock, source, shelf, project):
-            publish_it(name, version)
+            tell(publish(session, name, version, shelf, project))
     else:
         settings = load()
         picked = chosen(names, everything, directories, settings)
         _for_somebody(picked.recipes, project, for_everybody)
         _may_publish(session, project)
-        work = partial(_built, session, settings, relock, shelf, publish_it)
+
+        def work(recipe: "Recipe") -> None:
+            tell(_deployed(session, recipe, project, relock, settings, shelf))
+
         code = for_each(session, picked, settings, shelf, relock, work)
     if session.json:
         output.json_page(done)
@@ -84,17 +87,21 @@ def _for_somebody(recipes: "list[Recipe]", project: str | None, for_everybody: b
         )
 
 
-def _built(
-    session: Session, settings: "Settings", relock: bool, shelf: "Shelf", publish_it: Callable[[str, str], None],
-    recipe: "Recipe",
-) -> None:  # fmt: skip
+def _deployed(
+    session: Session, recipe: "Recipe", project: str | None, relock: bool, settings: "Settings", shelf: "Shelf"
+) -> "RuntimeBundleView":
     from gpuaas.cli.runtime_progress import shown
     from gpuaas.runtimes import tools
     from gpuaas.runtimes.build.builder import build as make
+    from gpuaas.runtimes.recipe import Recipe
 
-    with shown(recipe.id, json=session.json) as report:
-        make(recipe, tools.architecture(), settings, shelf, report, relock=relock)
-    publish_it(recipe.name, recipe.version)
+    wanted = to_build(session, recipe, project, relock, settings, shelf)
+    if not isinstance(wanted, Recipe):
+        return wanted
+    with shown(wanted.id, json=session.json) as report:
+        # What is another revision was locked a moment ago.
+        make(wanted, tools.architecture(), settings, shelf, report, relock=relock and wanted.id == recipe.id)
+    return publish(session, wanted.name, wanted.version, shelf, project)
 
 
 def _fetched(

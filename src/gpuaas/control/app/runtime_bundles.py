@@ -45,7 +45,7 @@ def versions(tx: Tx, caller: Caller, name: str) -> list[RuntimeBundle]:
     slug = next((each.slug for each in known if name in (each.id, each.slug)), None)
     if slug is None:
         raise not_found("runtime bundle", name)
-    order = {each.version: number for number, each in enumerate(family(slug, {_named(each) for each in known}))}
+    order = {each.version: number for number, each in enumerate(family(slug, _names(known)))}
     return sorted(
         (each for each in known if each.slug == slug), key=lambda each: (order[each.version], each.architecture)
     )
@@ -82,7 +82,7 @@ def named(known: list[RuntimeBundle], name: str) -> list[RuntimeBundle]:
 
     Never a substitute: unknown names are refused with the nearest ones, ambiguous ones with all.
     """
-    chosen = resolve(name, sorted({_named(each) for each in known}))
+    chosen = resolve(name, _names(known))
     builds = [each for each in known if (each.slug, each.version) == (chosen.bundle, chosen.version)]
     if len({each.project_id for each in builds}) > 1:
         listed = ", ".join(f"{each.id} ({each.architecture}, of {each.project_id})" for each in builds)
@@ -90,8 +90,12 @@ def named(known: list[RuntimeBundle], name: str) -> list[RuntimeBundle]:
     return sorted(builds, key=lambda each: each.architecture)
 
 
-def _named(bundle: RuntimeBundle) -> Name:
-    return Name(bundle.slug, bundle.version, bundle.is_default)
+def _names(known: list[RuntimeBundle]) -> list[Name]:
+    """Each version once, however many builds there are; one of them may be the default before the others are."""
+    defaults = {(each.slug, each.version): False for each in known}
+    for each in known:
+        defaults[each.slug, each.version] |= each.is_default
+    return sorted(Name(slug, version, default) for (slug, version), default in defaults.items())
 
 
 def _states(caller: Caller) -> tuple[str, ...]:

@@ -81,14 +81,9 @@ def chosen(tx: Tx, project_id: str, id: str | None, slug: str | None, version: s
         raise invalid("Say which runtime.", "Give `runtime_bundle_id` or `runtime_bundle_slug`; see the catalog.")
     known = runtime_bundles.visible(tx, [project_id], ("deprecated", "published"))
     usable = [each for each in known if each.state == "published"]
-    if slug is not None:
-        spec = slug if version is None else f"{slug}:{version}"
-        retired = [each for each in known if each.state == "deprecated" and spec in (each.name, each.slug)]
-        if retired and not any(spec in (each.name, each.slug) for each in usable):
-            raise _deprecated(retired[0])
-        if id is None:
-            return Choice(tuple(catalog.named(catalog.platform_first(usable), spec)), by_name=True)
-    assert id is not None
+    if id is None:
+        assert slug is not None
+        return Choice(tuple(_named(known, usable, slug if version is None else f"{slug}:{version}")), by_name=True)
     by_id = next((each for each in known if each.id == id), None)
     if by_id is None:
         raise not_found("runtime bundle", id)
@@ -103,14 +98,24 @@ def chosen(tx: Tx, project_id: str, id: str | None, slug: str | None, version: s
     return Choice((by_id,), by_name=False)
 
 
-def _means(usable: list[RuntimeBundle], slug: str, version: str | None, bundle: RuntimeBundle) -> bool:
-    if slug == bundle.slug:
-        return version in (None, bundle.version)
+def _named(known: list[RuntimeBundle], usable: list[RuntimeBundle], spec: str) -> list[RuntimeBundle]:
     try:
-        named = catalog.named(usable, slug)[0]
+        return catalog.named(catalog.platform_first(usable), spec)
+    except Problem:
+        retired = [each for each in known if each.state == "deprecated" and spec in (each.name, each.slug)]
+        if retired:
+            raise _deprecated(retired[0]) from None
+        raise
+
+
+def _means(usable: list[RuntimeBundle], slug: str, version: str | None, bundle: RuntimeBundle) -> bool:
+    if slug == bundle.slug and version in (None, bundle.version):
+        return True
+    try:
+        named = catalog.named(usable, slug if version is None else f"{slug}:{version}")[0]
     except Problem:
         return False
-    return version is None and (named.slug, named.version) == (bundle.slug, bundle.version)
+    return (named.slug, named.version) == (bundle.slug, bundle.version)
 
 
 def fits(place: Place | None, bundle: RuntimeBundle) -> None:
