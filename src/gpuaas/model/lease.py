@@ -4,7 +4,7 @@ Told at T-1h and T-10m, stopped at T, released after a grace in which `extend` b
 before by its minimum time, so that a clock that was wrong, or servers that were away, never skip a warning.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpuaas.model.allocation import Allocation
@@ -32,6 +32,7 @@ class Lease:
     looked_at: datetime | None = None
     stage: str | None = None
     stage_at: datetime | None = None
+    excused_at: datetime | None = None  # a lead has extended it, or it was brought back: the project's rule begins anew
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Deadline:
     at: datetime
     reason: str  # duration or idle
     length: timedelta  # of the whole lease, or of doing nothing
+    by_rule: bool = False  # of the project: no user's extension helps
 
     @property
     def notice(self) -> timedelta:
@@ -72,11 +74,23 @@ def deadline(allocation: Allocation, lease: Lease, policy: LeasePolicy | None) -
         seconds = timedelta(seconds=lease.max_seconds or 0)
         end = lease.ends_at or begin + seconds
         found.append(Deadline(end, "duration", end - (lease.extended_at or begin)))
-    idle = idle_limit(lease, policy)
-    if idle is not None:
-        since = max(moment for moment in (begin, lease.busy_at, lease.extended_at) if moment is not None)
-        found.append(Deadline(since + timedelta(seconds=idle), "idle", timedelta(seconds=idle)))
+    if lease.idle_seconds is not None:
+        found.append(_idle(lease.idle_seconds, begin, lease.busy_at, lease.extended_at))
+    if (ruled := rule_end(allocation, lease, policy)) is not None:
+        found.append(ruled)
     return min(found, key=lambda item: item.at, default=None)
+
+
+def rule_end(allocation: Allocation, lease: Lease, policy: LeasePolicy | None) -> Deadline | None:
+    """When the idle rule of the project ends it. What a user asks for is no sign of life: only work and logins are."""
+    if policy is None or policy.idle_seconds is None or allocation.active_at is None:
+        return None
+    return replace(_idle(policy.idle_seconds, allocation.active_at, lease.busy_at, lease.excused_at), by_rule=True)
+
+
+def _idle(seconds: int, *signs_of_life: datetime | None) -> Deadline:
+    since = max(moment for moment in signs_of_life if moment is not None)
+    return Deadline(since + timedelta(seconds=seconds), "idle", timedelta(seconds=seconds))
 
 
 def next_stage(lease: Lease, end: Deadline | None, now: datetime) -> str | None:

@@ -11,15 +11,17 @@ from sqlalchemy import make_url
 from control.cluster import Cluster
 from control.fleet import sample
 from gpuaas.control.app import allocations as verbs
+from gpuaas.control.app import identity as people
 from gpuaas.control.app import leases as leasing
 from gpuaas.control.app import usage
 from gpuaas.control.app.streams import dials
-from gpuaas.control.store import leases, nodes
+from gpuaas.control.store import identity, leases, nodes
 from gpuaas.control.store.transaction import CHANNEL, Tx
 from gpuaas.control.sweeps import leases as sweep
 from gpuaas.control.sweeps import lost_nodes
 from gpuaas.kit.clock import SteadyClock, VirtualClock
 from gpuaas.kit.errors import Problem
+from gpuaas.model.identity import Caller
 from gpuaas.model.usage import total
 from gpuaas.wire.api import LeaseRequest
 from gpuaas.wire.node import Fact, GpuSample, Heartbeat, Notice, from_server
@@ -64,8 +66,17 @@ class Leased:
     def state(self, id: str) -> str:
         return self.cluster.allocation(id).state
 
-    def extend(self, id: str, seconds: float) -> Any:
-        return self.cluster.store.transact(leasing.extend, self.cluster.caller, id, int(seconds))
+    def extend(self, id: str, seconds: float, caller: Caller | None = None) -> Any:
+        """By an admin of the project, unless somebody else is named."""
+        return self.cluster.store.transact(leasing.extend, caller or self.cluster.caller, id, int(seconds))
+
+    def member(self) -> Caller:
+        def work(tx: Tx) -> Caller:
+            user = identity.insert_user(tx, "member@example.org", "member", None, None)
+            people.set_member(tx, self.cluster.caller, "lab", user.id, "editor")
+            return Caller(user.id, user.email, user.name, None, "", ("*",))
+
+        return self.cluster.store.transact(work)
 
     def policy(self, **limits: Any) -> None:
         wanted = {"idle_seconds": None, "idle_gpu_percent": 5, "max_seconds": None, **limits}
@@ -328,8 +339,81 @@ def test_a_user_can_ask_for_less_than_the_project_allows_and_not_for_more(world:
     assert world.state(asked_for_more) == "stopped"
     found = world.cluster.store.transact(leases.lease, asked_for_more)
     assert found.max_seconds == 7200  # nothing was asked for, so it is the most that is allowed
-    with pytest.raises(Problem, match="from now"):
-        world.extend(asked_for_more, 8000)
+
+
+def test_repeated_extensions_come_to_no_more_than_the_project_allows(world: Leased) -> None:
+    world.policy(max_seconds=4 * 3600)
+    id, member = world.launch(max_duration_seconds=3600), world.member()
+    world.passes(10 * MINUTE)
+    for _ in range(3):
+        world.extend(id, HOUR, member)
+    with pytest.raises(Problem, match="4 h 0 min in all") as refused:
+        world.extend(id, HOUR, member)
+    assert refused.value.code == "lease_too_long"
+    world.passes(2 * HOUR)
+    with pytest.raises(Problem, match="in all"):
+        world.extend(id, HOUR, member)
+    world.extend(id, 5 * HOUR)
+    assert world.cluster.store.transact(leases.lease, id).ends_at == NOON + timedelta(hours=9)
+
+
+def test_a_member_cannot_extend_the_idle_rule_away(world: Leased) -> None:
+    world.policy(idle_seconds=3600)
+    member, ruled, own = world.member(), world.launch("ruled"), world.launch("own", max_duration_seconds=9 * 3600)
+    world.use = {ruled: QUIET, own: QUIET}
+    for minute in range(0, 58, 10):
+        world.passes(10 * MINUTE)
+        if minute < 50:
+            world.extend(own, MINUTE, member)
+            with pytest.raises(Problem, match="does not change when") as refused:
+                world.extend(ruled, HOUR, member)
+            assert refused.value.code == "idle_rule"
+    world.passes(5 * MINUTE)
+    assert [world.state(id) for id in (ruled, own)] == ["stopped", "stopped"]
+    warned = world.cluster.sql("SELECT data FROM events WHERE type = 'lease.warning'")
+    assert {row.data["reason"] for row in warned} == {"idle"}
+
+    # Brought back once, to be used; again only if it was.
+    world.use = {}
+    world.extend(own, HOUR, member)
+    world.extend(ruled, HOUR, member)
+    world.agent.settle()
+    assert [world.state(id) for id in (ruled, own)] == ["active", "active"]
+    world.use = {ruled: QUIET}
+    world.passes(1 * HOUR + 5 * MINUTE)
+    assert world.state(ruled) == "stopped"
+    with pytest.raises(Problem, match="nobody has used it since"):
+        world.extend(ruled, HOUR, member)
+    world.use = {}
+    world.extend(ruled, HOUR)  # an admin may
+    world.agent.settle()
+    world.use = {ruled: BUSY}
+    world.passes(5 * MINUTE)
+    world.use = {ruled: QUIET}
+    world.passes(1 * HOUR + 5 * MINUTE)
+    assert world.state(ruled) == "stopped"
+    world.extend(ruled, HOUR, member)
+
+
+def test_an_admin_of_the_project_may_excuse_a_machine_from_the_rule(world: Leased) -> None:
+    world.policy(idle_seconds=3600)
+    id = world.launch()
+    world.use[id] = QUIET
+    world.passes(40 * MINUTE)
+    world.extend(id, HOUR)
+    world.passes(55 * MINUTE)
+    assert world.state(id) == "active"
+    world.passes(10 * MINUTE)
+    assert world.state(id) == "stopped"
+
+
+def test_an_idle_limit_of_ones_own_begins_anew_with_an_extension(world: Leased) -> None:
+    id, member = world.launch(idle_seconds=3600), world.member()
+    world.use[id] = QUIET
+    world.passes(40 * MINUTE)
+    world.extend(id, HOUR, member)
+    world.passes(50 * MINUTE)
+    assert world.state(id) == "active"
 
 
 def test_what_has_no_lease_has_nothing_to_extend(world: Leased) -> None:

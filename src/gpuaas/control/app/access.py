@@ -80,6 +80,12 @@ def on_object(tx: Tx, action: str, role: str) -> None:
         raise _forbidden(action)
 
 
+def leads(tx: Tx, caller: Caller, project_id: str) -> bool:
+    """Whether they set the rules of a project. For verbs of every member that rules limit: who sets them is above."""
+    role = next((role for project, role in _projects(tx, caller) if project.id == project_id), "")
+    return role_allows(role, "lease.write") and scope_allows(caller.scopes, "lease.write")
+
+
 def still(tx: Tx, caller: Caller, action: str, project_id: str | None) -> None:
     """Whether a caller who did this before may be told about it again."""
     _covered(tx, caller, action)

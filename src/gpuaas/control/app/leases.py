@@ -9,10 +9,10 @@ from gpuaas.control.app.lease_terms import too_long
 from gpuaas.control.operations import restart
 from gpuaas.control.store import allocations, bookings, capacity, leases
 from gpuaas.control.store.transaction import Tx
-from gpuaas.kit.errors import conflict
+from gpuaas.kit.errors import Problem, conflict
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller
-from gpuaas.model.lease import IDLE_GPU_PERCENT, Lease, LeasePolicy, deadline
+from gpuaas.model.lease import IDLE_GPU_PERCENT, STOPPED, Lease, LeasePolicy, deadline, rule_end
 from gpuaas.model.operation import Operation
 from gpuaas.model.reservation import TAIL
 
@@ -41,7 +41,10 @@ def set_policy(
 
 
 def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation, Operation | None]:
-    """`seconds` more than it had, or from now on if that is over; a stopped machine is started again."""
+    """`seconds` more than it had, or from now on if that is over; a stopped machine is started again.
+
+    What the leads of the project have decided holds for everybody but them: the longest time in all, and the idle rule.
+    """
     allocation = find(tx, caller, "allocation.extend", name, lock=True)
     if "extend" not in allocation.allowed_actions:
         raise not_now(allocation, "extend")
@@ -50,12 +53,18 @@ def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation,
     if end is None and lease.max_seconds is None and lease.idle_seconds is None:
         raise conflict("no_lease", "It has no lease: it stays until it is released.", "There is nothing to extend.")
     changes: dict[str, Any] = {"extended_at": tx.now, "stage": None, "stage_at": None}
+    lead = access.leads(tx, caller, allocation.project_id)
+    if not lead:
+        _within_the_rule(tx, allocation, lease, policy)
+    if lead or lease.stage == STOPPED:
+        changes["excused_at"] = tx.now
     ends_at = None
     if lease.max_seconds is not None or lease.ends_at is not None:
         own = deadline(allocation, Lease(allocation.id, lease.max_seconds, ends_at=lease.ends_at), None)
         ends_at = max(own.at if own else tx.now, tx.now) + timedelta(seconds=seconds)
-        if policy and policy.max_seconds is not None and ends_at > tx.now + timedelta(seconds=policy.max_seconds):
-            raise too_long(policy.max_seconds, "from now")
+        most = policy.max_seconds if policy and not lead else None
+        if most is not None and ends_at > (allocation.active_at or tx.now) + timedelta(seconds=most):
+            raise too_long(most, "in all, from when it was first up")
         _not_into_a_reservation(tx, allocation, ends_at)
         changes["ends_at"] = ends_at
     leases.set_lease(tx, allocation.id, **changes)
@@ -67,6 +76,28 @@ def extend(tx: Tx, caller: Caller, name: str, seconds: int) -> tuple[Allocation,
     tx.audit("allocation.extend", **about, name=after.name, was=allocation.state, seconds=seconds, **ends)
     tx.emit("lease.extended", **about, name=after.name, seconds=seconds, **ends)
     return after, operation
+
+
+def _within_the_rule(tx: Tx, allocation: Allocation, lease: Lease, policy: LeasePolicy | None) -> None:
+    """A member's extension is no sign of life to the project's idle rule. It brings back a machine that the rule has
+    stopped, and again only if it was used since."""
+    end = rule_end(allocation, lease, policy)
+    if end is None or policy is None:
+        return
+    has_own = any(limit is not None for limit in (lease.max_seconds, lease.ends_at, lease.idle_seconds))
+    if lease.stage != STOPPED and not has_own:
+        raise _ruled("The project's idle rule ends it, and an extension does not change when.")
+    before = lease.excused_at if lease.stage == STOPPED and end.at <= tx.now else None
+    if before is not None and not leases.was_used(tx, allocation.id, before, policy.idle_gpu_percent):
+        raise _ruled("It was brought back before, and nobody has used it since.")
+
+
+def _ruled(message: str) -> Problem:
+    return conflict(
+        "idle_rule",
+        message,
+        "A machine stays while somebody is logged in or it works. An admin of the project can extend it nevertheless.",
+    )
 
 
 def _not_into_a_reservation(tx: Tx, allocation: Allocation, ends_at: datetime) -> None:

@@ -110,7 +110,8 @@ def warning(allocation: Allocation, end: Deadline, seconds: int) -> str:
     """What people read on their terminals."""
     minutes = max(seconds // 60, 1)
     why = "its lease ends" if end.reason == "duration" else "it does nothing"
+    keep = "use it, or stay logged in" if end.by_rule else f"gpuaas extend {allocation.name} 4h"
     return (
         f"{allocation.name} is stopped in {minutes} minute{'s' if minutes > 1 else ''} ({why}), and released "
-        f"{int(GRACE.total_seconds()) // 60} minutes later. To keep it: gpuaas extend {allocation.name} 4h"
+        f"{int(GRACE.total_seconds()) // 60} minutes later. To keep it: {keep}"
     )

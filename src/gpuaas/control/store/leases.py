@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Float, FromClause, Subquery, case, exists, func, select
+from sqlalchemy import ColumnElement, Float, FromClause, Select, Subquery, case, exists, func, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from gpuaas.control.store import tables as t
@@ -91,22 +91,15 @@ def _read(row: Mapping[Any, Any]) -> tuple[Lease | None, LeasePolicy | None]:
 def was_busy(tx: Tx, allocation_id: str, after: datetime, recent: timedelta, percent: int) -> datetime | None:
     """When it last did something since `after`; None: it did nothing, and was watched while it did.
 
-    A GPU that does not tell is busy, and so is a machine that was not measured: what is not known is not idle. Where
-    there is no GPU, it is the CPUs that tell.
+    A GPU that does not tell is busy, and so is a machine that was not measured: what is not known is not idle.
     """
     session = exists().where(t.sessions.c.allocation_id == allocation_id, t.sessions.c.closed_at.is_(None))
-    s = _with_cpu_use(allocation_id, after).c
-    gpu = func.jsonb_array_elements(s.gpus).table_valued("value").alias("gpu")
-    use = gpu.c.value.op("->>")("busy_percent").cast(Float)
-    working = exists(select(1).select_from(gpu).where(use.is_(None) | (use >= percent)))
-    computing = (func.jsonb_array_length(s.gpus) == 0) & (s.cpus_used.is_(None) | (s.cpus_used >= IDLE_CPUS))
     measured = select(func.max(t.samples.c.at)).where(t.samples.c.allocation_id == allocation_id)
-    busy = select(func.max(s.at)).where(s.at > after, (s.sessions > 0) | working | computing)
     row = tx.conn.execute(
         select(
             select(session).scalar_subquery().label("somebody"),
             measured.scalar_subquery().label("newest"),
-            busy.scalar_subquery().label("busy"),
+            _busy(allocation_id, after, percent).scalar_subquery().label("busy"),
         )
     ).one()
     if row.somebody or row.newest is None or row.newest < tx.now - recent:
@@ -115,8 +108,26 @@ def was_busy(tx: Tx, allocation_id: str, after: datetime, recent: timedelta, per
     return found
 
 
+def was_used(tx: Tx, allocation_id: str, after: datetime, percent: int) -> bool:
+    """Whether it is known to have done something since, or somebody was there: who was not measured was not seen."""
+    s = t.sessions.c
+    there = exists().where(s.allocation_id == allocation_id, s.closed_at.is_(None) | (s.closed_at > after))
+    row = tx.conn.execute(select(there, _busy(allocation_id, after, percent).scalar_subquery())).one()
+    return bool(row[0]) or row[1] is not None
+
+
+def _busy(allocation_id: str, after: datetime, percent: int) -> Select[Any]:
+    """When it was last measured to do something. Where there is no GPU, it is the CPUs that tell."""
+    s = _with_cpu_use(allocation_id, after).c
+    gpu = func.jsonb_array_elements(s.gpus).table_valued("value").alias("gpu")
+    use = gpu.c.value.op("->>")("busy_percent").cast(Float)
+    working = exists(select(1).select_from(gpu).where(use.is_(None) | (use >= percent)))
+    computing = (func.jsonb_array_length(s.gpus) == 0) & (s.cpus_used >= IDLE_CPUS)
+    return select(func.max(s.at)).where(s.at > after, (s.sessions > 0) | working | computing)
+
+
 def _with_cpu_use(allocation_id: str, after: datetime) -> Subquery:
-    """Its samples since `after`, each with how many CPUs it has used since the one before; None: nobody can tell."""
+    """Its samples since `after`, each with how many CPUs it has used since the one before, if that can be told."""
     s = t.samples.c
     order: Any = {"order_by": s.at}
     seconds = func.extract("epoch", s.at - func.lag(s.at).over(**order))

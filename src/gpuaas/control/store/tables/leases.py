@@ -16,6 +16,7 @@ leases = Table(
     at("looked_at", nullable=True),
     Column("stage", Text),
     at("stage_at", nullable=True),
+    at("excused_at", nullable=True),
     CheckConstraint("(stage IS NULL) = (stage_at IS NULL)", name="stage_since_when"),
     one_of("stage", ("hour", "minutes", "stopped")),
 )
