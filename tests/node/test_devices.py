@@ -66,6 +66,14 @@ def test_a_part_is_not_given_out_while_its_gpu_is(tmp_path: Path) -> None:
         cut.ensure(OTHER_ID, wants("MIG-1"))
 
 
+def test_a_scrub_proves_nothing_about_what_was_left_in_another_shape(tmp_path: Path) -> None:
+    cut = devices(tmp_path, *PARTS, commands=FAILS)
+    cut.ensure(ID, wants("MIG-0"))
+    assert not cut.remove(ID, ["MIG-0"])[0].clean
+    (whole,) = devices(tmp_path, WHOLE).remove("sc-aaaaaaaaaaaaaaaa", ["GPU-0"])  # an operator returns its slot
+    assert (whole.clean, "MIG-0, which was not scrubbed" in whole.evidence) == (False, True)
+
+
 def test_after_a_scrub_its_shape_may_change(tmp_path: Path) -> None:
     cut = devices(tmp_path, *PARTS)
     cut.ensure(ID, wants("MIG-0"))

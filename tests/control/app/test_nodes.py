@@ -12,7 +12,7 @@ from gpuaas.control.http import views
 from gpuaas.control.store import nodes as rows
 from gpuaas.kit.errors import Problem
 from gpuaas.wire.api import SlotView
-from gpuaas.wire.node import Holding, Scrub, Spec
+from gpuaas.wire.node import Holding, Scrub, SlotProposal, Spec
 
 
 def refusal(cluster: Cluster, agent: Agent, token: str, proof: str | None = None) -> str:
@@ -227,3 +227,23 @@ def test_operators_see_the_last_scrub(cluster: Cluster) -> None:
     cluster.release(id)  # before its node has heard of it: nothing was there, and nothing was scrubbed
     agent.report(condition(agent.pull()[0], "gone"))
     assert shown(cluster).last_scrub == slot.last_scrub
+
+
+@pytest.mark.parametrize("approve_slots", [True, False])
+def test_a_slot_in_another_shape_makes_no_gpu_clean(cluster: Cluster, approve_slots: bool) -> None:
+    agent = cluster.agent(gpus=1, approve_slots=True)
+    cluster.sql("UPDATE nodes SET approve_slots = :yes", yes=approve_slots)
+    id = cluster.launch("first")
+    agent.settle()
+    cluster.release(id)
+    agent.report(condition(agent.pull()[0], "gone", scrubs=[Scrub("GPU-node-1-0", clean=False, evidence="no zeros")]))
+    more = [SlotProposal("gpu-0", ["GPU-node-1-0"], 8, 8192)]  # of everything: the old slot goes, a new one comes
+    agent.report(inventory=agent.inventory(slots=more))
+    if not approve_slots:
+        cluster.store.transact(nodes.approve, cluster.caller, "node-1", [])
+    with pytest.raises(Problem, match="being scrubbed"):
+        cluster.launch()
+    (spec,) = agent.pull()
+    assert spec.gpus == ["GPU-node-1-0"]
+    agent.report(condition(spec, "gone", scrubs=[Scrub("GPU-node-1-0", clean=True, evidence="all zeros")]))
+    cluster.launch()

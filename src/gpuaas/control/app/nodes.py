@@ -97,6 +97,7 @@ def approve(tx: Tx, caller: Caller, name: str, wanted: list[str]) -> Shown:
         trouble = _trouble(node, slot)
         if SLOT.next(slot.state, "approve") and not trouble:
             slots.move(tx, slot, "approve")
+            scrub.start_if_unclean(tx, node.id, slot.id)
             approved.append(slot.name)
         elif wanted and trouble:
             raise _unwell(slot, trouble)

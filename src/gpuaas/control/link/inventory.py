@@ -3,6 +3,7 @@
 import logging
 from typing import Any
 
+from gpuaas.control.operations import scrub
 from gpuaas.control.store import identity, slots
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.node import Node, Slot
@@ -80,6 +81,8 @@ def _propose(tx: Tx, node: Node, proposal: SlotProposal, models: dict[str, str],
         take_back()
         log.error("a node reports GPUs that are in another slot", extra={"fields": {"node_id": node.id}})
     else:
+        if state == "approved":
+            scrub.start_if_unclean(tx, node.id, made)
         tx.wake("placement")
 
 

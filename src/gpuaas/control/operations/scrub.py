@@ -5,7 +5,7 @@ deliver -> (the node's teardown of a machine that never was, with the slot's GPU
 
 import msgspec
 
-from gpuaas.control.store import claims, identity, slots, specs
+from gpuaas.control.store import capacity, claims, identity, slots, specs
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.ids import is_id
 from gpuaas.model.node import Hold, Slot
@@ -33,6 +33,14 @@ def start(tx: Tx, slot: Slot, held: Hold | None) -> None:
     else:
         return
     specs.write(tx, slot.node_id, id, 1, specs.generation(tx, slot.node_id, id) + 1, body=None)
+
+
+def start_if_unclean(tx: Tx, node_id: str, slot_id: str) -> None:
+    """For a slot that has just been approved: a node that reports a slot in another shape makes no GPU clean."""
+    (slot,) = slots.by_ids(tx, [slot_id])
+    if slots.unclean(tx, node_id, [*slot.gpus, *([slot.card] if slot.card else [])]):
+        capacity.lock(tx, [node_id])
+        start(tx, slot, None)
 
 
 def told(tx: Tx, spec: Spec) -> Spec:

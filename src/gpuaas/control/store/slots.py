@@ -81,6 +81,22 @@ def scrubs(tx: Tx, node_id: str) -> dict[str, LastScrub]:
     return {slot_id: LastScrub(*rest) for slot_id, *rest in tx.run(_SCRUBS, {"node_id": node_id})}
 
 
+_UNCLEAN = """
+    SELECT gpu FROM unnest(%(gpus)s::text[]) AS wanted (gpu), LATERAL (
+        SELECT (said->>'clean')::boolean AS clean
+        FROM slots s JOIN claims c ON c.slot_id = s.id, jsonb_array_elements(c.evidence) AS said
+        WHERE s.node_id = %(node_id)s AND s.state = 'retired' AND gpu = ANY(s.gpus)
+            AND c.state = 'freed' AND said->>'gpu' = gpu
+        ORDER BY c.freed_at DESC LIMIT 1
+    ) last WHERE NOT last.clean
+"""
+
+
+def unclean(tx: Tx, node_id: str, gpus: Sequence[str]) -> list[str]:
+    """Those of these whose last scrub on this node failed, in the slot that they were in then."""
+    return [row[0] for row in tx.run(_UNCLEAN, {"node_id": node_id, "gpus": list(gpus)})]
+
+
 def set_aside(tx: Tx, allocation_ids: list[str]) -> dict[str, tuple[str, ...]]:
     """Why slots of these allocations are in quarantine, where some are."""
     statement = (

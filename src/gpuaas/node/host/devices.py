@@ -15,7 +15,7 @@ from gpuaas.node.host.disk import FileDisk
 from gpuaas.node.host.gpus.cdi_edits import OciEdits, oci, resolve
 from gpuaas.node.host.gpus.gpu import Gpu, label
 from gpuaas.node.host.gpus.marks import Marks
-from gpuaas.node.host.gpus.scrub import scrub
+from gpuaas.node.host.gpus.scrub import MAX_EVIDENCE, scrub
 from gpuaas.node.host.gpus.source import AnyGpus
 from gpuaas.node.host.paths import Paths
 from gpuaas.wire.node import AllocationBody, Scrub
@@ -120,10 +120,13 @@ class Devices:
         dirty = self._marks.why(gpu)
         if dirty and dirty != _why(id) and not (before and gpu in before.gpus):
             raise HostError("devices_ensure", id, f"GPU {gpu} was not scrubbed: {dirty}")
-        # Cut and whole it has the same memory: what was left in one shape is there in the other.
+        if left := self._left_in_another_shape(gpu, card):
+            raise HostError("devices_ensure", id, f"GPU {gpu} {left}")
+
+    def _left_in_another_shape(self, gpu: str, card: str) -> str:
+        """Cut and whole it has the same memory: what was left in one shape is there in the other."""
         others = self._marks.parts(gpu) | ({card: why} if card and (why := self._marks.why(card)) else {})
-        for other, why in others.items():
-            raise HostError("devices_ensure", id, f"GPU {gpu} was {other}, which was not scrubbed: {why}")
+        return "; ".join(f"was {other}, which was not scrubbed: {why}" for other, why in others.items())
 
     def _holder(self, id: str, gpu: str, card: str = "") -> str | None:
         """Who has it, or the GPU that it is a part of, or a part of it."""
@@ -141,7 +144,9 @@ class Devices:
             return Scrub(name, clean=False, evidence=f"in use by {holder}")
         if gpu is None:
             return Scrub(name, clean=False, evidence="the GPU does not answer")
-        return scrub(name, self._marks, self._gpus.wipe(gpu), _card(gpu))
+        done = scrub(name, self._marks, self._gpus.wipe(gpu), _card(gpu))
+        left = self._left_in_another_shape(name, _card(gpu))
+        return Scrub(done.gpu, clean=False, evidence=f"it {left}"[:MAX_EVIDENCE]) if done.clean and left else done
 
     def _write(self, id: str, held: Held) -> None:
         self._records.write(id, msgspec.json.encode(held))

@@ -98,6 +98,7 @@ slots = Table(
     at("created_at"),
     one_of("state", lifecycle.SLOT.states),
     Index("uq_slots_node_name_live", "node_id", "name", unique=True, postgresql_where=text("state <> 'retired'")),
+    Index("ix_slots_node_retired", "node_id", postgresql_where=text("state = 'retired'")),
 )
 
 # A GPU is in one slot at most; together with claims below: one live allocation per GPU (I1). It is whole or cut into
