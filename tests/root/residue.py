@@ -9,6 +9,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from gpuaas.node.host.cgroups import cgroup, layout
+from gpuaas.node.host.gpus import simulated
 from gpuaas.node.host.linux import LinuxConfig
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.mounts.idmaps import IDS_PER_RANGE
@@ -47,9 +48,11 @@ def _look(config: LinuxConfig, body: AllocationBody, helper: int) -> Iterator[st
             if file.read_text().startswith(f"{paths.state}/"):
                 yield f"loop device {file}"
     known = {str(paths.run / name) for name in ("tools", "namespaces", "networks")}
-    once: set[str] = set()  # images of runtimes stay mounted, each once
+    # Images of runtimes stay mounted, and what simulated GPUs have, each once.
+    stays = (f"{paths.run}/images", *map(str, simulated.given(paths.state / "simulated-gpus")))
+    once: set[str] = set()
     for mount in mounts.mounts():
-        if mount.target.startswith(f"{paths.run}/images") and mount.target not in once:
+        if mount.target.startswith(stays) and mount.target not in once:
             once.add(mount.target)
         elif mount.target.startswith((f"{paths.run}/", f"{paths.state}/")) and mount.target not in known:
             yield f"mount {mount.target}"

@@ -40,8 +40,8 @@ from root.erofs import Image, small
 from root.residue import residue
 from root.tracing import DONE, Part, traced
 
-CONVERGE_SECONDS = 10.0
-HURRY = 5.0  # the clock of retries is this much faster
+CONVERGE_SECONDS = 10.0  # from the kill on, with the pauses between tries that the agent makes
+GIVE_UP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,6 @@ class Point:
     reached: bool
     seconds: float  # from the kill to what was wanted
     trouble: str = ""
-
-
-class Hurried(SystemClock):
-    def boottime(self) -> float:
-        return super().boottime() * HURRY
 
 
 class Agent:
@@ -139,7 +134,7 @@ def _serve(asked: socket.socket, host: LinuxHost, config: LinuxConfig) -> None:
     if journal.node_id is None:
         journal.joined(NODE)
         journal.synced(STORE)
-    runner = Runner(host, journal, Hurried())
+    runner = Runner(host, journal, SystemClock())
     asked.send(b"+")
     while data := asked.recv(1 << 18):
         message = json.loads(data)
@@ -154,7 +149,7 @@ def _serve(asked: socket.socket, host: LinuxHost, config: LinuxConfig) -> None:
 
 
 def _settle(runner: Runner, id: str) -> Condition:
-    deadline = time.monotonic() + CONVERGE_SECONDS
+    deadline = time.monotonic() + GIVE_UP_SECONDS
     while True:
         runner.observe()
         if id in runner.wanted():
@@ -164,7 +159,7 @@ def _settle(runner: Runner, id: str) -> Condition:
             return condition
         due = runner.due()
         if due is not None:
-            time.sleep(max(0.0, (due - runner.clock.boottime()) / HURRY))
+            time.sleep(max(0.0, due - runner.clock.boottime()))
 
 
 class Sweep:
@@ -172,6 +167,8 @@ class Sweep:
         self._config = config
         self._ids = Ids()
         self._revision = 0
+        self._killed_at: float | None = None  # until what was wanted has come about
+        self._seconds = 0.0  # that it took
         self._changes = changes(*images)
         self._kept: tuple[str, int] | None = None  # the machine of all changes of runtimes, and its generation
         host = LinuxHost(config)
@@ -210,13 +207,12 @@ class Sweep:
 
     def _point(self, row: Row, number: int, of: int) -> Point:
         id, trouble, reached = self._ids.new("al"), "", False
-        killed_at = time.monotonic()
+        self._killed_at, self._seconds = None, 0.0
         try:
             _, reached = self._act(row, id, number)
         except AssertionError as error:
             trouble = str(error)
-        seconds = time.monotonic() - killed_at
-        return Point(row.verb, row.part.value, number, of, reached, round(seconds, 3), trouble)
+        return Point(row.verb, row.part.value, number, of, reached, round(self._seconds, 3), trouble)
 
     def _act(self, row: Row, id: str, number: int) -> tuple[int, bool]:
         return self._change(row, number) if row.verb in self._changes else self._verb(row, id, number)
@@ -284,6 +280,7 @@ class Sweep:
             found = self._machine(id).supervisor.pid if ends else self._agent.helper()
             pids[found] = Part.SUPERVISOR if ends else Part.HELPER
         calls, reached = traced(row.part, number, pids, lambda: self._agent.tell(spec, traced=True))
+        self._killed_at = time.monotonic() if reached else None
         if self._agent.answer() is None:
             self._agent.close()
             self._agent = Agent(self._config)
@@ -294,9 +291,11 @@ class Sweep:
         self._agent.tell(spec, traced=False)
         condition = self._agent.answer()
         assert condition is not None, "the agent died by itself"
-        took = time.monotonic() - began
+        took = time.monotonic() - (self._killed_at or began)
         assert condition.state == state, f"{condition.state}, not {state}, after {took:.1f} s: {_why(condition)}"
         assert took < CONVERGE_SECONDS, f"took {took:.1f} s"
+        if self._killed_at is not None:
+            self._killed_at, self._seconds = None, took
         return condition
 
     def _spec(self, id: str, generation: int, body: AllocationBody | None) -> Spec:
