@@ -84,9 +84,11 @@ def test_a_plan_with_a_runtime(gpuaas: Gpuaas, server: Playback) -> None:
     why = {"code": "runtime_unfit", "message": "the machine cannot use the runtime: x", "count": 2, "nodes": []}
     plan = {"fits": False, "realisations": [], "reasons": [why], "runtime": "torch:2"}
     server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, plan))
-    said = gpuaas("plan", "--offer", "h100-1", "--runtime", "torch")
+    said = gpuaas("plan", "--offer", "h100-1", "--runtime", "torch", "--for", "2h", "--preemptible")
     assert (said.code, "cannot use the runtime: x (2)" in said.out) == (5, True)
-    assert server.to("POST", f"{ALLOCATIONS}/plan")[0].json["runtime_bundle_slug"] == "torch"
+    asked = server.to("POST", f"{ALLOCATIONS}/plan")[0].json
+    assert asked["runtime_bundle_slug"] == "torch"
+    assert (asked["lease"], asked["preemptible"]) == ({"max_duration_seconds": 7200}, True)
     server.on("POST", f"{ALLOCATIONS}/plan", Answer(200, {**plan, "fits": True, "realisations": ["gpu_slice"]}))
     assert gpuaas("plan", "--offer", "h100-1", "--runtime", "torch").out == "Fits, as gpu_slice, with torch:2.\n"
 

@@ -132,12 +132,29 @@ def _finished(session: Session, launched: "Launched") -> int:
 @click.option("--offer", "-o", required=True, metavar="OFFER", help="What would be launched.")
 @_count
 @click.option("--runtime", metavar="RUNTIME", help="And whether such a machine could use this runtime.")
+@click.option("--for", "length", type=units.duration, metavar="TIME", help="As it would be launched, like 8h.")
+@click.option("--preemptible", is_flag=True, help="As it would be launched.")
 @project_option
 @click.pass_obj
-def plan(session: Session, offer: str, count: int, runtime: str | None, project: str | None) -> int:
+def plan(
+    session: Session,
+    offer: str,
+    count: int,
+    runtime: str | None,
+    length: int | None,
+    preemptible: bool,
+    project: str | None,
+) -> int:
     """Say whether a launch would fit right now, and why not. Exit code 5: it would not."""
     asked = session.client().allocations
-    found = asked.plan(offer, project=session.project(project), count=count, runtime=runtime)
+    found = asked.plan(
+        offer,
+        project=session.project(project),
+        count=count,
+        runtime=runtime,
+        max_duration_seconds=length,
+        preemptible=preemptible,
+    )
     if session.json:
         output.json(found)
     elif found.fits:
@@ -148,7 +165,7 @@ def plan(session: Session, offer: str, count: int, runtime: str | None, project:
     else:
         output.echo(output.safe(f"Does not fit: {_why(found.reasons)}."))
         if found.earliest:
-            output.echo(f"It would fit at {output.moment(found.earliest)}, when leases end.")
+            output.echo(f"It would fit at {output.moment(found.earliest)}, when others have to be gone.")
     return exits.OK if found.fits else exits.CONFLICT
 
 

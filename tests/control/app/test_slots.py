@@ -9,7 +9,7 @@ import pytest
 from control.cluster import Cluster
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import slots
-from gpuaas.control.app.allocations import plan
+from gpuaas.control.app.plans import plan
 from gpuaas.control.operations import drain
 from gpuaas.control.store import drains as stored_drains
 from gpuaas.control.store import identity

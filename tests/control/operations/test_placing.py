@@ -11,8 +11,8 @@ from control.cluster import Cluster
 from control.fleet import Agent
 from gpuaas.control.app import nodes as fleet
 from gpuaas.control.app import slots as under_hand
-from gpuaas.control.app.allocations import plan
 from gpuaas.control.app.offers import usable_offer
+from gpuaas.control.app.plans import plan
 from gpuaas.control.http import views
 from gpuaas.control.operations import launch
 from gpuaas.control.operations.placing import NEAREST_FIRST

@@ -8,7 +8,7 @@ from control.cluster import Cluster
 from control.fleet import Agent
 from gpuaas.control.app import nodes as fleet
 from gpuaas.control.app import offers
-from gpuaas.control.app.allocations import plan
+from gpuaas.control.app.plans import plan
 from gpuaas.control.http import views
 from gpuaas.kit.errors import Problem
 from gpuaas.wire.node import GpuReport, SlotProposal

@@ -9,8 +9,7 @@ import pytest
 from control import catalog
 from control.cluster import Cluster
 from control.fleet import Agent, condition
-from gpuaas.control.app import allocations as verbs
-from gpuaas.control.app import runtime_bundles, runtimes
+from gpuaas.control.app import plans, runtime_bundles, runtimes
 from gpuaas.control.store import allocation_runtimes, operations
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.errors import Problem
@@ -412,7 +411,7 @@ def test_what_a_machine_cannot_use_is_refused_before_placement_and_before_it_is_
 
 
 def planned(cluster: Cluster, slug: str | None = None, count: int = 1, caller: Caller | None = None) -> Plan:
-    return cluster.store.look(lambda tx: verbs.plan(tx, caller or cluster.caller, "h100-1", None, count, None, slug))
+    return cluster.store.look(lambda tx: plans.plan(tx, caller or cluster.caller, "h100-1", None, count, None, slug))
 
 
 @pytest.mark.parametrize("what", NEEDS)

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from control.cluster import Cluster
-from gpuaas.control.app import quotas
-from gpuaas.control.app.allocations import plan
+from gpuaas.control.app import quotas, reservations
+from gpuaas.control.app.plans import plan
 from gpuaas.control.app.queue import Waiting, list_waiting
 from gpuaas.control.operations import waiting
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.clock import SystemClock
 from gpuaas.kit.errors import Problem
-from gpuaas.model.lease import GRACE
 from gpuaas.model.queue import MOST_WAITING
+from gpuaas.model.reservation import TAIL
 from gpuaas.wire.api import LeaseRequest
 
 
@@ -172,10 +172,40 @@ def test_a_projects_priority_and_reasons_are_visible(cluster: Cluster) -> None:
 def test_a_plan_knows_when_leases_make_room(cluster: Cluster) -> None:
     agent = cluster.agent("a", gpus=1)
     id = cluster.launch("busy", lease=LeaseRequest(max_duration_seconds=3600))
-    assert cluster.store.transact(plan, cluster.caller, "h100-1", None, 1).earliest is None, "it has not begun yet"
     agent.settle()
     began = cluster.allocation(id).active_at
     assert began is not None
     found = cluster.store.transact(plan, cluster.caller, "h100-1", None, 1)
-    assert (found.fits, found.earliest) == (False, began + timedelta(hours=1) + GRACE)
+    assert (found.fits, found.earliest) == (False, began + timedelta(hours=1) + TAIL)
     assert cluster.store.transact(plan, cluster.caller, "h100-2", None, 1).earliest is None
+    cluster.release(id)
+    found = cluster.store.transact(plan, cluster.caller, "h100-1", None, 1)
+    assert found.earliest is not None
+    assert found.earliest < began + timedelta(minutes=10), "it is being scrubbed"
+
+
+def test_a_plan_says_what_a_quota_would_say(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=2)
+    cluster.store.transact(quotas.set_project, cluster.caller, cluster.project.id, "gpus", 1)
+    assert cluster.store.look(lambda tx: plan(tx, cluster.caller, "h100-1", None, 1)).fits
+    cluster.launch("one")
+    found = cluster.store.look(lambda tx: plan(tx, cluster.caller, "h100-1", None, 1))
+    assert (found.fits, [reason.code for reason in found.reasons]) == (False, ["project_quota_exceeded"])
+    both = cluster.store.look(lambda tx: plan(tx, cluster.caller, "h100-2", None, 1))
+    assert {"project_quota_exceeded", "slot_in_use"} <= {reason.code for reason in both.reasons}
+
+
+def test_a_plan_uses_the_time_before_a_reservation_as_a_launch_does(cluster: Cluster) -> None:
+    cluster.agent("a", gpus=1)
+    now = cluster.store.clock.now()
+    window = now + timedelta(hours=6), now + timedelta(hours=8)
+    cluster.store.transact(reservations.book, cluster.caller, "later", "h100-1", None, 1, *window, None, None)
+
+    def fits(**more: Any) -> bool:
+        return cluster.store.look(lambda tx: plan(tx, cluster.caller, "h100-1", None, 1, **more)).fits
+
+    assert [fits(), fits(max_seconds=7 * 3600), fits(max_seconds=3600), fits(preemptible=True)] == [
+        *(False, False, True, True)
+    ]
+    longer = cluster.store.look(lambda tx: plan(tx, cluster.caller, "h100-1", None, 1, max_seconds=7 * 3600))
+    assert longer.earliest == window[1] + TAIL

@@ -1,4 +1,4 @@
-"""The machine: plan, launch, list, show, restart, release."""
+"""The machine: launch, list, show, restart, release."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,21 +6,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from gpuaas.control.app import access, lease_terms, runtime_choice
-from gpuaas.control.app.offers import usable, usable_offer
+from gpuaas.control.app.offers import usable
 from gpuaas.control.operations import launch as launching
 from gpuaas.control.operations import placing, quota, reserve, waiting
 from gpuaas.control.operations import release as releasing
 from gpuaas.control.operations import restart as restarting
 from gpuaas.control.operations.placing import Found
-from gpuaas.control.placement.free_time import earliest
-from gpuaas.control.placement.plan import plan as planned
-from gpuaas.control.store import allocations, claims, leases, operations, queue, reservations, slots, surroundings
+from gpuaas.control.store import allocations, operations, queue, reservations, surroundings
 from gpuaas.control.store.surroundings import Shown
 from gpuaas.control.store.transaction import Tx
 from gpuaas.kit.errors import Problem, conflict, invalid, not_found
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller, Project, SshKey
-from gpuaas.model.lease import GRACE, deadline
 from gpuaas.model.lifecycle import ALLOCATION
 from gpuaas.model.node import Offer
 from gpuaas.model.operation import MACHINE, Operation
@@ -148,40 +145,6 @@ def _from_reservation(
             "It is being made free, or looked for elsewhere: try again in a moment. `gpuaas reservation show` tells.",
         )
     return started, hide_nodes(caller, found)
-
-
-def plan(
-    tx: Tx,
-    caller: Caller,
-    offer_name: str,
-    project_name: str | None,
-    count: int,
-    runtime_id: str | None = None,
-    runtime_slug: str | None = None,
-) -> Plan:
-    """What a launch would do right now, without doing it."""
-    project = access.in_project(tx, caller, "allocation.plan", project_name)
-    offer = usable_offer(tx, offer_name)
-    runtime, unfit, never = runtime_choice.for_plan(tx, project.id, runtime_id, runtime_slug, offer)
-    nodes_now = slots.snapshot(tx)
-    wanted = replace(launching.wanted(offer, project.org_id, count), unfit=unfit)
-    if never:
-        found = Plan((), runtime_choice.everywhere(never, {node.id: node.name for node in nodes_now}))
-    else:
-        found = planned(nodes_now, wanted)
-        if not found.fits:
-            found = replace(found, earliest=earliest(nodes_now, wanted, _known_ends(tx)))
-    return hide_nodes(caller, replace(found, runtime=runtime.name if runtime else None))
-
-
-def _known_ends(tx: Tx) -> dict[str, datetime]:
-    """By slot: when the lease of whoever is there is over, with its grace. That somebody is idle now says nothing."""
-    over = {}
-    for allocation, lease, _ in leases.held(tx):
-        end = deadline(allocation, replace(lease, idle_seconds=None), None)
-        if end is not None:
-            over[allocation.id] = max(end.at + GRACE, tx.now)
-    return {slot: over[holder] for slot, holder in claims.holders(tx, list(over)).items()}
 
 
 def list_allocations(

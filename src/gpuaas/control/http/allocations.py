@@ -4,7 +4,7 @@ from typing import Any
 
 from litestar import Response, get, post
 
-from gpuaas.control.app import allocations, offers
+from gpuaas.control.app import allocations, offers, plans
 from gpuaas.control.http import pages, views
 from gpuaas.control.http.endpoint import Req, Result, mutate, read, read_here
 from gpuaas.control.http.params import Cursor, IncludeReleased, Limit, Name, OptionalName
@@ -58,7 +58,8 @@ def launch(request: Req, data: api.Launch) -> Response[api.Launched]:
 )
 def plan(request: Req, data: api.PlanRequest) -> Response[api.PlanView]:
     asked = (data.offer, data.project, data.count, data.runtime_bundle_id, data.runtime_bundle_slug)
-    return read(request, lambda tx, caller: views.plan(allocations.plan(tx, caller, *asked)))
+    stays = (data.lease.max_duration_seconds if data.lease else None, data.preemptible)
+    return read(request, lambda tx, caller: views.plan(plans.plan(tx, caller, *asked, *stays)))
 
 
 @get("/allocations", opt={"action": "allocation.read"}, summary="Machines you can see")

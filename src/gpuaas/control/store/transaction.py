@@ -406,7 +406,7 @@ class Store:
         try:
             with (over or self._lent)() as conn:
                 tx = Tx(conn, self.clock.now(), self.ids, SYSTEM, correlation_id, reads=True)
-                tx.seal = self.seal
+                tx.preemption_grace, tx.seal = self.preemption_grace, self.seal
                 found = work(tx)
         except OperationalError as error:
             self.meters.add("store_unavailable_total", why="database")

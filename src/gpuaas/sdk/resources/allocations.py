@@ -39,9 +39,12 @@ class Allocations:
         count: int = 1,
         runtime: str | None = None,
         runtime_id: str | None = None,
+        max_duration_seconds: int | None = None,
+        preemptible: bool = False,
     ) -> PlanView:
         """What a launch would do right now, without doing it."""
-        body = PlanRequest(offer, project, count, runtime_id, runtime)
+        lease = LeaseRequest(max_duration_seconds) if max_duration_seconds else None
+        body = PlanRequest(offer, project, count, runtime_id, runtime, lease, preemptible)
         return self._api.post(path("allocations", "plan"), body, PlanView)
 
     def launch(

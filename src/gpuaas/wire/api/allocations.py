@@ -59,6 +59,8 @@ class PlanRequest(In, frozen=True):
     count: Annotated[int, Meta(ge=1, le=64)] = 1
     runtime_bundle_id: Ref | None = None
     runtime_bundle_slug: RuntimeName | None = None  # whether a machine could use it
+    lease: LeaseRequest | None = None  # how long it would stay: a short one may use what is reserved for later
+    preemptible: bool = False
 
 
 class ReasonView(Out, frozen=True):
@@ -82,7 +84,7 @@ class PlanView(Out, frozen=True):
     fits: bool
     realisations: list[str]
     reasons: list[ReasonView]
-    earliest: datetime | None = None  # when it would fit, from the leases of those who are there; None: nobody knows
+    earliest: datetime | None = None  # when it would fit, from who has to be gone by when; None: nobody knows
     seats: list[SeatView] = field(default_factory=list)  # for operators only
     runtime: str | None = None  # which version was meant
 
