@@ -78,6 +78,11 @@ EVENTS: dict[str, EventType] = {
         "allocation",
         {**_SAID, "reason": TEXT, "deadline": OPTIONAL_TEXT},
     ),
+    "drain.warning": EventType(
+        "The deadline of a drain comes near: the machine is released then",
+        "allocation",
+        {**_SAID, "reason": TEXT, "deadline": TEXT},
+    ),
     "drain.released": EventType(
         "A machine was released, because its node was drained", "allocation", {**_SAID, "reason": TEXT}
     ),

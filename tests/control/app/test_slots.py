@@ -4,21 +4,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+import psycopg
 import pytest
+from sqlalchemy import make_url
 
 from control.cluster import Cluster
 from gpuaas.control.app import identity as people
 from gpuaas.control.app import slots
 from gpuaas.control.app.plans import plan
+from gpuaas.control.app.streams import dials
 from gpuaas.control.operations import drain
 from gpuaas.control.store import drains as stored_drains
 from gpuaas.control.store import identity
-from gpuaas.control.store.transaction import Tx
+from gpuaas.control.store.transaction import CHANNEL, Tx
 from gpuaas.control.sweeps import drains
 from gpuaas.kit.clock import SystemClock
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.ids import Ids
-from gpuaas.wire.node import Holding
+from gpuaas.wire.node import Holding, Notice, from_server
 
 
 class Later(SystemClock):
@@ -70,6 +73,29 @@ def test_at_the_deadline_what_is_there_is_released(cluster: Cluster) -> None:
     agent.settle()
     assert cluster.allocation(id).state == "released"
     assert [said["reason"] for said in events(cluster, "drain.released")] == ["new fans"]
+
+
+def test_who_is_on_a_drained_node_is_told_again_before_the_deadline(cluster: Cluster, database_url: str) -> None:
+    agent = cluster.agent(gpus=2)
+    id = cluster.launch("here")
+    agent.settle()
+    libpq = make_url(database_url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(libpq, autocommit=True) as listener:
+        listener.execute(f"LISTEN {CHANNEL}")
+        ask(cluster, slots.drain, None, "new fans \N{EM DASH} quieter", 3 * 3600)
+        for minutes, told in ((119, 0), (121, 1), (122, 1), (169, 1), (171, 2), (175, 2)):
+            cluster.store.clock = Later(minutes=minutes)
+            drains.sweep(cluster.store)
+            assert len(events(cluster, "drain.warning")) == told, minutes
+        heard = [notice.payload.partition(" ")[::2] for notice in listener.notifies(timeout=2, stop_after=200)]
+    read = [from_server(message) for topic, message in heard if topic == dials(agent.node_id)]
+    mail = [notice for notice in read if isinstance(notice, Notice)]
+    assert [notice.id for notice in mail] == [id] * 3
+    assert all("new fans ? quieter" in notice.text for notice in mail)
+    ask(cluster, slots.drain, None, "new fans, later", 3 * 3600)
+    cluster.store.clock = Later(minutes=175 + 121)
+    drains.sweep(cluster.store)
+    assert len(events(cluster, "drain.warning")) == 3, "another deadline has its own"
 
 
 def test_nobody_is_released_for_a_drain_that_was_lifted_meanwhile(cluster: Cluster) -> None:

@@ -1,7 +1,8 @@
 """Drains of nodes and slots. Set and lifted under the node's row lock, so that no launch slips in between."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpuaas.control.store import capacity
 from gpuaas.control.store.rows import made, names
@@ -17,17 +18,26 @@ class Drain:
     created_by: str
     created_at: datetime
     deadline: datetime | None
+    warned_at: datetime | None = None  # when who is there was last told
 
 
 _SET = f"""
     INSERT INTO drains ({names(Drain)}) VALUES (%(target_id)s, %(node_id)s, %(slot_id)s, %(reason)s, %(created_by)s,
-        %(created_at)s, %(deadline)s)
-    ON CONFLICT (target_id) DO UPDATE SET reason = excluded.reason, deadline = excluded.deadline
+        %(created_at)s, %(deadline)s, %(warned_at)s)
+    ON CONFLICT (target_id) DO UPDATE
+    SET reason = excluded.reason, deadline = excluded.deadline, warned_at = excluded.warned_at
 """
 _ON = f"SELECT {names(Drain)} FROM drains WHERE node_id = %(node_id)s ORDER BY target_id"
 _DUE = "deadline <= %(now)s"
 _OVER = f"SELECT {names(Drain)} FROM drains WHERE {_DUE} ORDER BY target_id"
 _STILL_OVER = f"SELECT FROM drains WHERE target_id = %(id)s AND {_DUE}"
+# Told by then, and not since.
+_REMIND = f"""
+    SELECT {names(Drain)} FROM drains WHERE deadline > %(now)s AND EXISTS (
+        SELECT FROM unnest(%(before)s::interval[]) AS before
+        WHERE deadline - before <= %(now)s AND coalesce(warned_at, created_at) < deadline - before
+    ) {{which}} ORDER BY target_id
+"""
 # Of a slot: whoever holds it. Of a node: whoever is there.
 _HELD = """
     SELECT a.id FROM allocations a
@@ -59,6 +69,17 @@ def on_node(tx: Tx, node_id: str) -> list[Drain]:
 def over(tx: Tx) -> list[Drain]:
     """Those whose deadline has passed."""
     return [made(Drain, row) for row in tx.run(_OVER, {"now": tx.now})]
+
+
+def to_remind(tx: Tx, before: Sequence[timedelta], target_id: str | None = None) -> list[Drain]:
+    """Those whose users are to be told again, so long before the deadline; or this one, if it is still one of them."""
+    which = "" if target_id is None else "AND target_id = %(id)s"
+    values = {"now": tx.now, "before": list(before), "id": target_id}
+    return [made(Drain, row) for row in tx.run(_REMIND.format(which=which), values)]
+
+
+def warned(tx: Tx, target_id: str) -> None:
+    tx.run("UPDATE drains SET warned_at = %(now)s WHERE target_id = %(id)s", {"now": tx.now, "id": target_id})
 
 
 def still_over(tx: Tx, drain: Drain) -> bool:

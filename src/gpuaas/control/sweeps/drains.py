@@ -1,4 +1,4 @@
-"""Drains whose deadline has passed: what is still there is released, one machine in a transaction."""
+"""Drains: who is there is told again before the deadline, and released after it, one machine in a transaction."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,6 +16,8 @@ def sweep(store: Store) -> int:
 
 
 def _turns(store: Store) -> Iterator[Turn]:
+    for item in store.transact(drains.to_remind, drain.BEFORE):
+        yield item.target_id, partial(store.transact, drain.remind, item)
     for item in store.transact(drains.over):
         for id in store.transact(drains.allocation_ids, item):
             yield id, partial(store.transact, drain.enforce, id, item)

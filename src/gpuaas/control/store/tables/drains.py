@@ -15,6 +15,7 @@ drains = Table(
     ref("created_by", "users"),
     at("created_at"),
     at("deadline", nullable=True),
+    at("warned_at", nullable=True),
     Index("ix_drains_node_id", "node_id"),
     Index("ix_drains_deadline", "deadline", postgresql_where=text("deadline IS NOT NULL")),
 )
