@@ -126,10 +126,10 @@ def test_a_drained_slot_leaves_its_neighbours_alone(cluster: Cluster) -> None:
 
 def test_a_slot_is_set_aside_with_a_reason_and_comes_back(cluster: Cluster) -> None:
     cluster.agent(gpus=1)
-    _, found, _, _ = ask(cluster, slots.quarantine, "gpu-0", "it smells")
+    _, found, *_ = ask(cluster, slots.quarantine, "gpu-0", "it smells")
     assert [(slot.state, slot.reason) for slot in found] == [("quarantined", "it smells")]
     assert reasons(cluster) == {"slot_quarantined"}
-    _, found, _, _ = ask(cluster, slots.quarantine, "gpu-0", "it burns")
+    _, found, *_ = ask(cluster, slots.quarantine, "gpu-0", "it burns")
     assert [slot.reason for slot in found] == ["it burns"]
 
 
