@@ -2,7 +2,9 @@
 
 import re
 
-from gpuaas.control.app.metrics import Fleet
+from control.cluster import Cluster
+from gpuaas.control.app import slots
+from gpuaas.control.app.metrics import Fleet, whole_fleet
 from gpuaas.control.http.prometheus import exposition
 from gpuaas.control.store.fleet import Measured
 from gpuaas.model.sample import GpuUse
@@ -22,3 +24,23 @@ def test_every_line_is_one_of_the_format() -> None:
     assert "gpuaas_allocation_gpu_memory_used_bytes" in text
     assert "gpuaas_allocation_gpu_trouble" in text
     assert "gpuaas_allocation_gpu_temperature_celsius{" not in text, "what a GPU does not tell is left out"
+
+
+def test_slots_by_model_and_what_becomes_of_them(cluster: Cluster) -> None:
+    agent, lost = cluster.agent("one", gpus=4), cluster.agent("two", gpus=2)
+    held, leaving = cluster.launch("held"), cluster.launch("leaving")
+    assert {cluster.allocation(id).node_id for id in (held, leaving)} == {lost.node_id}, "the fullest that fits"
+    for each in (agent, lost):
+        each.settle()
+    cluster.store.transact(slots.drain, cluster.caller, "one", "gpu-3", "a new GPU", None)
+    third = cluster.launch("third")
+    cluster.release(leaving)
+    text = exposition(cluster.store.transact(whole_fleet))
+    found = dict(re.findall(r'gpuaas_slots_in_use\{gpu_model="H100",use="([a-z]+)"\} (\d+)', text))
+    assert found == {"free": "2", "claimed": "2", "scrubbing": "1", "drained": "1", "away": "0"}
+    cluster.release(third)
+    agent.settle()
+    agent.report(inventory=agent.inventory(ready=False, reason="no driver"))
+    text = exposition(cluster.store.transact(whole_fleet))
+    found = dict(re.findall(r'gpuaas_slots_in_use\{gpu_model="H100",use="([a-z]+)"\} (\d+)', text))
+    assert found == {"free": "0", "claimed": "1", "scrubbing": "1", "drained": "1", "away": "3"}

@@ -1,6 +1,6 @@
 """What machines use, how they are, and what an operator's monitoring sees of the fleet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpuaas.control.app import access, allocations
@@ -40,6 +40,7 @@ class Fleet:
     silence_seconds: float = 0.0  # of the ready node that was quiet the longest
     webhooks_pending: int = 0
     webhooks_lag: int = 0
+    slots_in_use: dict[tuple[str, str], int] = field(default_factory=dict)  # approved ones, by GPU model and use
 
 
 def metrics(tx: Tx, caller: Caller, name: str, since: datetime | None, step_seconds: int | None) -> Metrics:
@@ -94,6 +95,7 @@ def whole_fleet(tx: Tx) -> Fleet:
         silence_seconds=fleet.longest_silence(tx),
         webhooks_pending=deliveries.pending(tx),
         webhooks_lag=webhooks.lag(tx),
+        slots_in_use=fleet.slots_in_use(tx),
     )
 
 

@@ -9,7 +9,7 @@ from litestar import Response, get
 
 from gpuaas.control.app.metrics import Fleet, scraped, watched
 from gpuaas.control.http.endpoint import Req, bearer, correlation_of, read_as, store_of
-from gpuaas.control.store.fleet import Measured
+from gpuaas.control.store.fleet import USES, Measured
 from gpuaas.control.store.transaction import Store
 from gpuaas.kit.errors import Problem
 from gpuaas.kit.meters import AGE
@@ -115,6 +115,12 @@ def _lines(fleet: Fleet) -> Iterator[str]:
     yield from _states("gpuaas_nodes", "Nodes by state", NODE, fleet.nodes)
     yield from _family("gpuaas_agents_linked", "gauge", "Agents heard of just now", [({}, fleet.agents_linked)])
     yield from _states("gpuaas_slots", "Slots by state", SLOT, fleet.slots)
+    in_use = [
+        ({"gpu_model": model or "none", "use": use}, fleet.slots_in_use.get((model, use), 0))
+        for model in sorted({model for model, _ in fleet.slots_in_use})
+        for use in USES
+    ]
+    yield from _family("gpuaas_slots_in_use", "gauge", "Approved slots by GPU model and what becomes of them", in_use)
     yield from _states("gpuaas_allocations", "Allocations by state", ALLOCATION, fleet.allocations)
     for name, help, value in (
         ("queue_allocations", "Launches that wait for room", fleet.queued),

@@ -33,6 +33,25 @@ def by_state(tx: Tx, lifecycle: Lifecycle) -> dict[str, int]:
     return {row.state: row.many for row in tx.conn.execute(statement)}
 
 
+USES = ("free", "claimed", "scrubbing", "drained", "away")
+_USED = """
+    SELECT s.gpu_model, CASE
+            WHEN c.state = 'held' THEN 'claimed'
+            WHEN c.state = 'scrubbing' THEN 'scrubbing'
+            WHEN EXISTS (SELECT FROM drains d WHERE d.target_id IN (s.id, n.id)) THEN 'drained'
+            WHEN n.state <> 'ready' OR NOT coalesce((n.inventory->>'ready')::boolean, false) THEN 'away'
+            ELSE 'free'
+        END, count(*)
+    FROM slots s JOIN nodes n ON n.id = s.node_id LEFT JOIN claims c ON c.slot_id = s.id AND c.state <> 'freed'
+    WHERE s.state = 'approved' GROUP BY 1, 2
+"""
+
+
+def slots_in_use(tx: Tx) -> dict[tuple[str, str], int]:
+    """The approved ones, by GPU model and what becomes of them: one of USES."""
+    return {(model, use): many for model, use, many in tx.run(_USED)}
+
+
 def queue(tx: Tx) -> tuple[int, datetime | None]:
     """How many launches wait, and since when the oldest of them does."""
     c = t.allocations.c
