@@ -109,10 +109,13 @@ def test_a_recipe_of_ones_own_is_built_and_published_for_a_project(
     operator: Gpuaas, worker: Gpuaas, recipe: Path, state: Path
 ) -> None:
     arguments = ("runtime", "deploy", str(recipe), "--state-dir", str(state), "--json")
+    planned = operator("runtime", "build", "--dry-run", *arguments[2:])
+    assert [each["file"] for each in planned.json["items"][0]["artifacts"]] == ["tool.tar.gz"]
+    assert not list((state / "runtimes" / "images").iterdir()), "nothing was built"
     undecided = operator(*arguments)
     assert (undecided.code, "Who is mytool:1 for?" in undecided.err) == (2, True)
     assert operator(*arguments, "--project", "q").code == 2, "nobody publishes for a project that they are not in"
-    assert not (state / "runtimes" / "images").exists(), "nothing was built"
+    assert not list((state / "runtimes" / "images").iterdir()), "nor now"
 
     said = worker(*arguments, "--project", "p")
     assert said.code == 0, said.err

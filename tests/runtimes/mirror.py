@@ -15,22 +15,20 @@ class Mirror:
         self._gpg("--quick-gen-key", "mirror@example.org", "ed25519", "sign", "never")
         Path(self.keyring).write_bytes(self._gpg("--export"))
 
-    def publish(self, suite: str, packages: dict[str, str], version: str = "1.0") -> None:
-        """Package -> what it depends on."""
-        stanzas = [
-            f"Package: {name}\nVersion: {version}\nArchitecture: amd64\n{f'Depends: {needs}{chr(10)}' if needs else ''}"
-            f"Filename: pool/{name}_{version}_amd64.deb\nSize: 1\nSHA256: {hashlib.sha256(name.encode()).hexdigest()}\n"
-            for name, needs in packages.items()
-        ]
+    def publish(self, suite: str, packages: dict[str, dict[str, dict[str, str]]]) -> None:
+        """Architecture -> package -> what its stanza says."""
         place = self.directory / "mirror" / "dists" / suite
-        lists = place / "main" / "binary-amd64" / "Packages"
-        lists.parent.mkdir(parents=True, exist_ok=True)
-        lists.write_text("\n".join(stanzas))
-        digest, size = hashlib.sha256(lists.read_bytes()).hexdigest(), lists.stat().st_size
+        sums = []
+        for architecture, listed in packages.items():
+            lists = place / "main" / f"binary-{architecture}" / "Packages"
+            lists.parent.mkdir(parents=True, exist_ok=True)
+            lists.write_text("\n".join(_stanza(name, architecture, said) for name, said in listed.items()))
+            digest, size = hashlib.sha256(lists.read_bytes()).hexdigest(), lists.stat().st_size
+            sums.append(f" {digest} {size} main/binary-{architecture}/Packages\n")
         release = place / "Release"
         release.write_text(
-            f"Suite: {suite}\nCodename: {suite}\nDate: Thu, 01 Jan 2026 00:00:00 UTC\nArchitectures: amd64\n"
-            f"Components: main\nSHA256:\n {digest} {size} main/binary-amd64/Packages\n"
+            f"Suite: {suite}\nCodename: {suite}\nDate: Thu, 01 Jan 2026 00:00:00 UTC\n"
+            f"Architectures: {' '.join(packages)}\nComponents: main\nSHA256:\n{''.join(sums)}"
         )
         (place / "InRelease").unlink(missing_ok=True)
         self._gpg("--clearsign", "--output", str(place / "InRelease"), str(release))
@@ -43,3 +41,10 @@ class Mirror:
     def close(self) -> None:
         environment = {**os.environ, "GNUPGHOME": str(self.directory / "gnupg")}
         subprocess.run(["gpgconf", "--kill", "all"], check=False, capture_output=True, env=environment)
+
+
+def _stanza(name: str, architecture: str, said: dict[str, str]) -> str:
+    about = {"Package": name, "Version": "1.0", "Architecture": architecture, **said}
+    file = f"pool/{name}_{about['Version'].replace(':', '%3a')}_{about['Architecture']}.deb"
+    lines = {**about, "Filename": file, "Size": "1", "SHA256": hashlib.sha256(file.encode()).hexdigest()}
+    return "".join(f"{key}: {value}\n" for key, value in lines.items())

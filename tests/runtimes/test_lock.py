@@ -74,11 +74,10 @@ def test_a_registry_that_is_not_there() -> None:
     assert "127.0.0.1:9" in refused.value.message
 
 
-def wheel(directory: Path, name: str, version: str, tag: str = "py3-none-any", needs: str = "") -> Path:
+def wheel(directory: Path, name: str, version: str, tag: str = "py3-none-any", *needs: str) -> Path:
     file = directory / f"{name}-{version}-{tag}.whl"
-    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n" + (
-        f"Requires-Dist: {needs}\n" if needs else ""
-    )
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    about += "".join(f"Requires-Dist: {each}\n" for each in needs)
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(file, "w") as out:
         out.writestr(f"{info}/METADATA", about)
@@ -96,7 +95,7 @@ def test_wheels_from_a_directory_and_nothing_else(tmp_path: Path, web: Registry)
     """An air-gapped site: an index without anything, and a directory of wheels."""
     directory = tmp_path / "wheels"
     directory.mkdir()
-    one, two = wheel(directory, "one", "1.0", needs="two>=2"), wheel(directory, "two", "2.5")
+    one, two = wheel(directory, "one", "1.0", "py3-none-any", "two>=2"), wheel(directory, "two", "2.5")
     wheel(directory, "two", "3.0", "cp39-cp39-win_amd64")
     site = Settings(pypi_index=f"{web.url}/simple", find_links=(str(directory),))
     found = {artifact.name: artifact for artifact in wheels(tmp_path, site, "one")}
@@ -108,7 +107,7 @@ def test_wheels_from_a_directory_and_nothing_else(tmp_path: Path, web: Registry)
 def test_wheels_that_cannot_be_had(tmp_path: Path, web: Registry) -> None:
     directory = tmp_path / "wheels"
     directory.mkdir()
-    wheel(directory, "one", "1.0", needs="two>=2")
+    wheel(directory, "one", "1.0", "py3-none-any", "two>=2")
     site = Settings(pypi_index=f"{web.url}/simple", find_links=(str(directory),))
     with pytest.raises(Problem) as refused:
         wheels(tmp_path, site, "one")

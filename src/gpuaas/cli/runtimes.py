@@ -23,8 +23,10 @@ from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
     from gpuaas.runtimes.library import Library
+    from gpuaas.runtimes.lock.lockfile import Lock
     from gpuaas.runtimes.manifest import Manifest
     from gpuaas.runtimes.recipe import Recipe
+    from gpuaas.runtimes.settings import Settings
     from gpuaas.runtimes.shelf import Shelf
 
 recipes_option = click.option(
@@ -75,6 +77,7 @@ def _chosen(library: "Library", spec: str) -> "Recipe":
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--relock", is_flag=True, help="Take the newest versions, not those of the last build.")
 @click.option("--again", is_flag=True, help="Make the image also when it is there already.")
+@click.option("--dry-run", is_flag=True, help="Print what would be taken now, and build nothing.")
 @recipes_option
 @state_dir_option
 @click.pass_obj
@@ -83,6 +86,7 @@ def build(
     names: tuple[str, ...],
     relock: bool,
     again: bool,
+    dry_run: bool,
     directories: tuple[Path, ...],
     state_dir: Path,
 ) -> int:
@@ -95,9 +99,12 @@ def build(
     from gpuaas.runtimes.build.builder import build as make
 
     shelf, found = _shelf(state_dir), settings.load()
-    made = []
+    made: list[Any] = []
 
     def work(recipe: "Recipe") -> None:
+        if dry_run:
+            made.append(_planned(session, recipe, found, shelf))
+            return
         with shown(recipe.id, json=session.json) as report:
             built = make(recipe, tools.architecture(), found, shelf, report, relock=relock, again=again)
         made.append({**_facts(built.manifest), "seconds": round(built.seconds, 3), "new": built.new})
@@ -109,6 +116,19 @@ def build(
     if session.json:
         output.json_page(made)
     return code
+
+
+def _planned(session: Session, recipe: "Recipe", found: "Settings", shelf: "Shelf") -> "Lock":
+    """What a build with --relock would be made of."""
+    from gpuaas.runtimes import tools
+    from gpuaas.runtimes.lock.fresh import fresh
+
+    lock = fresh(recipe, tools.architecture(), found, shelf)
+    if not session.json:
+        output.note(f"{recipe.id} for {lock.architecture}: {len(lock.artifacts)} files, on a base of {len(lock.base)}")
+        rows = [(each.kind, each.name, each.version, each.digest[:19], each.url) for each in lock.artifacts]
+        output.table(("KIND", "NAME", "VERSION", "DIGEST", "FROM"), rows)
+    return lock
 
 
 @runtime.command("list")

@@ -21,6 +21,7 @@ from gpuaas.runtimes.settings import Settings
 from gpuaas.runtimes.shelf import write
 
 BASE_SUITE = "bookworm"
+_OF_DEBIAN = ("bookworm", "trixie")  # what vendors make for them needs Debian's own packages beside
 BASE = (
     "base-files", "bash", "coreutils", "dash", "debconf", "debianutils", "dpkg", "findutils", "grep", "gzip",
     "libc-bin", "libc6", "libgcc-s1", "libstdc++6", "mawk", "perl-base", "sed", "tar", "zlib1g",
@@ -109,15 +110,7 @@ class Apt:
 
     def _sources(self, index: str, settings: Settings) -> str:
         options = f"[arch={self._architecture} signed-by={settings.debian_keyring}]"
-        if index:
-            found = settings.index(index)
-            if found is None:
-                said = f"This runtime needs a mirror called {index}, and your site has none."
-                raise Problem("cannot_lock", 422, said, "Add it under `indexes:`, see docs/guides/runtimes.md.")
-            options = options.replace(settings.debian_keyring, found.keyring or settings.debian_keyring)
-            suite = found.suite or self._suite
-            return f"deb {options} {found.url} {suite} {'' if suite.endswith('/') else found.components}\n"
-        return "".join(
+        of_debian = "".join(
             f"deb {options} {mirror} {suite} main\n"
             for mirror, suite in (
                 (settings.debian_mirror, self._suite),
@@ -125,6 +118,16 @@ class Apt:
                 (settings.debian_security_mirror, f"{self._suite}-security"),
             )
         )
+        if index:
+            found = settings.index(index)
+            if found is None:
+                said = f"This runtime needs a mirror called {index}, and your site has none."
+                raise Problem("cannot_lock", 422, said, "Add it under `indexes:`, see docs/guides/runtimes.md.")
+            options = options.replace(settings.debian_keyring, found.keyring or settings.debian_keyring)
+            suite = found.suite or self._suite
+            own = f"deb {options} {found.url} {suite} {'' if suite.endswith('/') else found.components}\n"
+            return own + (of_debian if self._suite in _OF_DEBIAN else "")
+        return of_debian
 
     def _configuration(self) -> str:
         """The host's proxies and certificates, and nothing else of its configuration: above all none of its hooks."""
@@ -188,7 +191,8 @@ def lock(source_list: list[Source], apt: Apt, directory: Path, architecture: str
             continue
         other = Apt(directory, suite, index, architecture, settings)
         other.update()
-        other.provide(other.stanzas(_FOR_SCRIPTS))
+        base = _decided(apt) if suite == BASE_SUITE else None  # a vendor's packages run on the base, too
+        other.provide(base.stanzas if base else other.stanzas(_FOR_SCRIPTS))
         found += [msgspec.structs.replace(each, own_libc=suite != BASE_SUITE) for each in other.closure(packages)]
     return found
 
