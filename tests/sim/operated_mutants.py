@@ -57,7 +57,7 @@ OPERATED = (
         CONTROL + "store/quotas.py",
         "    FOR NO KEY UPDATE\n",
         "",
-        41,
+        194,
     ),
     Mutant(
         "the quota of an organisation is not looked at",
