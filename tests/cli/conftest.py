@@ -25,6 +25,9 @@ class Said:
         return json.loads(self.out)
 
 
+CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # with the uv that setup keeps aside
+
+
 class Gpuaas:
     """The command line with a home of its own; in this process, because a new one takes half a second."""
 
@@ -33,6 +36,7 @@ class Gpuaas:
         self.config = home / ".config" / "gpuaas" / "config.json"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "XDG_"))}
         self.environment = {**kept, "HOME": str(home), "GPUAAS_SERVER": server, "GPUAAS_TOKEN": "gpt_mine"}
+        self.environment["XDG_CACHE_HOME"] = CACHE
 
     def command(self, *arguments: str) -> list[str]:
         """The same for a process of its own."""
