@@ -307,6 +307,14 @@ def test_a_preemptible_machine_says_so_and_when_it_has_to_go(gpuaas: Gpuaas, ser
     assert server.to("POST", ALLOCATIONS)[0].json["preemptible"] is True
 
 
+def test_a_machine_on_a_drained_node_says_when_it_has_to_go(gpuaas: Gpuaas, server: Playback) -> None:
+    drained = samples.allocation("train", drained_at=soon(90))
+    server.on("GET", ALLOCATIONS, Answer(200, samples.page(drained, samples.allocation("firm"))))
+    assert "drained in 90m" in gpuaas("ls", "-p", "research").out
+    server.on("GET", f"{ALLOCATIONS}/train", Answer(200, drained))
+    assert "its place is taken out of service: released in 90m" in gpuaas("show", "train").out
+
+
 def test_strays(gpuaas: Gpuaas, server: Playback) -> None:
     id, all_ = "al-aaaaaaaaaaaaaaaa", "/api/v1/nodes/n1/strays"
     stray = {"id": id, "slots": ["gpu0", "gpu1"], "seen_at": "2030-01-01T00:00:00Z", "removed_at": None}

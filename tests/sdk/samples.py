@@ -26,6 +26,7 @@ def allocation(name: str = "train-1", state: str = "active", **more: Any) -> dic
         "lease": None,
         "preemptible": False,
         "preempted_at": None,
+        "drained_at": None,
         **more,
     }
 

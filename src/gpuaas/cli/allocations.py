@@ -29,7 +29,7 @@ def ls(session: Session, project: str | None, released: bool, all_projects: bool
         columns.append("KIND")
         for row, item in zip(rows, found, strict=True):
             row.append("preemptible" if item.preemptible else "")
-    if any(item.lease or item.preempted_at for item in found):
+    if any(item.lease or item.preempted_at or item.drained_at for item in found):
         columns.append("ENDS")
         for row, item in zip(rows, found, strict=True):
             row.append(ends(item))
@@ -46,9 +46,11 @@ def _row(item: "AllocationView") -> list[str]:
 
 
 def ends(item: "AllocationView") -> str:
-    """When its lease does something to it, and what."""
+    """When somebody else or its lease does something to it, and what."""
     if item.preempted_at is not None:
         return f"preempted {_until(item.preempted_at)}"
+    if item.drained_at is not None:
+        return f"drained {_until(item.drained_at)}"
     if item.lease is None or item.state in ("releasing", "released"):
         return ""
     if item.lease.released_at is not None:
@@ -89,8 +91,14 @@ def _preemptible(item: "AllocationView") -> str:
     return f"it gives way: released {_until(item.preempted_at)} ({output.moment(item.preempted_at)})"
 
 
+def _drained(item: "AllocationView") -> str:
+    if item.drained_at is None:
+        return ""
+    return f"its place is taken out of service: released {_until(item.drained_at)} ({output.moment(item.drained_at)})"
+
+
 def _lease(item: "AllocationView") -> str:
-    if item.preempted_at is not None:
+    if item.preempted_at is not None or item.drained_at is not None:
         return ""
     when = ends(item)
     at = item.lease and (item.lease.released_at or item.lease.ends_at)
@@ -116,6 +124,7 @@ def describe(item: "AllocationView") -> None:
             ("released", output.moment(item.released_at) if item.released_at else ""),
             ("lease", _lease(item)),
             ("preemptible", _preemptible(item)),
+            ("drained", _drained(item)),
             ("you can", ", ".join(item.allowed_actions) or "only wait"),
         ]
     )

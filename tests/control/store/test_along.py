@@ -113,6 +113,11 @@ CHANGES = (
     "UPDATE lease_policies SET idle_seconds = 60",
     "UPDATE offers SET slug = 'renamed' WHERE id = (SELECT offer_id FROM allocations WHERE id = %(id)s)",
     "INSERT INTO preemptions (allocation_id, wanted_by, warned_at, due_at) VALUES (%(id)s, 'gr-1', now(), now())",
+    "INSERT INTO drains (target_id, node_id, reason, created_by, created_at, deadline) SELECT node_id, node_id, 'fans',"
+    " owner_id, now(), now() + interval '2 hours' FROM allocations WHERE id = %(id)s",
+    "INSERT INTO drains (target_id, node_id, slot_id, reason, created_by, created_at, deadline) SELECT slot_id,"
+    " node_id, slot_id, 'fans', owner_id, now(), now() FROM allocations a"
+    " JOIN claims ON allocation_id = a.id WHERE a.id = %(id)s",
     "UPDATE nodes SET inventory = jsonb_set(inventory, '{address}', '\"192.0.2.99\"')",
 )
 

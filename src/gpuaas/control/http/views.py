@@ -240,7 +240,10 @@ def allocation(item: Allocation, around: Surroundings) -> api.AllocationView:
         item.released_at,
         _lease(*lease) if lease else None,
         item.preemptible,
-        around.preempted_at if item.state not in ("releasing", "released") else None,
+        *(
+            at if item.state not in ("releasing", "released") else None
+            for at in (around.preempted_at, around.drained_at)
+        ),
     )
 
 

@@ -24,7 +24,8 @@ class Surroundings(NamedTuple):
     address: str | None  # of the node, for users
     lease: Lease | None
     policy: LeasePolicy | None  # of the project
-    preempted_at: datetime | None = None  # when it has to be gone
+    preempted_at: datetime | None = None  # when it has to be gone for others
+    drained_at: datetime | None = None  # or because its node or slot is drained
 
 
 @dataclass(slots=True)
@@ -102,22 +103,28 @@ def _asked(ids: list[str]) -> Which:
 
 
 # Of each row who wrote it last (`xmin`): whoever changes it leaves another number there. A node's row changes with
-# every heartbeat, so what is shown of it stands for it.
-_MARKS = ("item.id", "item.xmin", "offers.xmin", "preemptions.xmin", "leases.xmin", "lease_policies.xmin")
-_MARK = len(_MARKS) + 1
+# every heartbeat, so what is shown of it stands for it; and so does the first deadline, of several drains.
+_ROWS = ("item.xmin", "offers.xmin", "preemptions.xmin", "leases.xmin", "lease_policies.xmin")
+_MARKS = ("item.id", *_ROWS, "node.address", "drained.at")
+_MARK = len(_MARKS)
 # An inventory is large, and nodes are few: each is opened once, not once for every machine on it.
 _SHOWN = f"""
     WITH item AS (SELECT {{columns}}, xmin FROM allocations {{machines}}),
     node AS MATERIALIZED (
         SELECT id, inventory ->> 'address' AS address FROM nodes WHERE id IN (SELECT node_id FROM item)
     )
-    SELECT {", ".join(_MARKS)}, node.address {{more}}
+    SELECT {", ".join(_MARKS)} {{more}}
     FROM item
     JOIN offers ON offers.id = item.offer_id
     LEFT JOIN node ON node.id = item.node_id
     LEFT JOIN preemptions ON preemptions.allocation_id = item.id
     LEFT JOIN leases ON leases.allocation_id = item.id
     LEFT JOIN lease_policies ON lease_policies.project_id = item.project_id
+    LEFT JOIN LATERAL (
+        SELECT min(deadline) AS at FROM drains WHERE drains.node_id = item.node_id AND (slot_id IS NULL OR EXISTS (
+            SELECT FROM claims c WHERE c.allocation_id = item.id AND c.slot_id = drains.slot_id AND c.state = 'held'
+        ))
+    ) AS drained ON true
 """
 
 
@@ -129,17 +136,17 @@ def _marks(machines: str) -> str:
 @cache
 def _shown(machines: str) -> str:
     about = f"{names(Lease, 'leases')}, {names(LeasePolicy, 'lease_policies')}"
-    more = f", {names(Allocation, 'item')}, offers.slug, node.address, preemptions.due_at, {about}"
+    more = f", {names(Allocation, 'item')}, offers.slug, node.address, preemptions.due_at, drained.at, {about}"
     return _SHOWN.format(columns=names(Allocation), machines=machines, more=more)
 
 
 _AROUND = len(names(Allocation).split(", "))
-_LEASE = _AROUND + 3
+_LEASE = _AROUND + 4
 _POLICY = _LEASE + len(names(Lease).split(", "))
 
 
 def _made(row: tuple[Any, ...]) -> Shown:
-    offer, address, preempted_at = row[_AROUND:_LEASE]
+    offer, address, *ends = row[_AROUND:_LEASE]
     lease = made(Lease, row[_LEASE:_POLICY]) if row[_LEASE] is not None else None
     policy = made(LeasePolicy, row[_POLICY:]) if row[_POLICY] is not None else None
-    return Shown(made(Allocation, row[:_AROUND]), Surroundings(offer, address or None, lease, policy, preempted_at))
+    return Shown(made(Allocation, row[:_AROUND]), Surroundings(offer, address or None, lease, policy, *ends))

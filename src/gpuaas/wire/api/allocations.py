@@ -136,6 +136,7 @@ class AllocationView(Out, frozen=True):
     lease: LeaseView | None = None
     preemptible: bool = False
     preempted_at: datetime | None = None  # it was told to give way, and is released then
+    drained_at: datetime | None = None  # its place is taken out of service, and it is released then
 
 
 class PhaseView(Out, frozen=True):
