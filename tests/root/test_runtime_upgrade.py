@@ -29,7 +29,7 @@ def _built() -> None:
 @pytest.mark.usefixtures("_built")
 def test_an_upgrade_and_a_rollback_under_a_running_process(admin: Person) -> None:  # noqa: F811
     for recipe in RECIPES:
-        admin("runtime", "deploy", str(recipe), "--state-dir", str(CACHE))
+        admin("runtime", "deploy", str(recipe), "--for-everybody", "--state-dir", str(CACHE))
     started = admin.json("show", "hello")["active_at"]
     admin("runtime", "apply", "hello", "science:1")
     assert admin.says("hello", VERSION).startswith("1.")

@@ -161,8 +161,8 @@ _BETWEEN_PROJECTS = (  # nobody's quota is in the way there
         MODEL + "queue.py",
         "key=lambda item: (used[item], waiting[item][0].created_at, item))",
         "key=lambda item: (-waiting[item][0].priority, used[item], waiting[item][0].created_at, item))",
-        39,
-        range(7, 103, 8),
+        151,
+        range(7, 247, 8),
     ),
 )
 ACCOUNTED = (*(replace(mutant, search=SEEDS) for mutant in _PLANTED), *_BETWEEN_PROJECTS)

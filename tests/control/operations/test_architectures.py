@@ -5,8 +5,7 @@ import pytest
 from control import catalog
 from control.cluster import Cluster
 from control.fleet import Agent
-from gpuaas.control.app import allocations as verbs
-from gpuaas.control.app import runtime_bundles, runtimes
+from gpuaas.control.app import plans, runtime_bundles, runtimes
 from gpuaas.control.store import allocation_runtimes
 from gpuaas.control.sweeps import queue
 from gpuaas.kit.errors import Problem
@@ -57,7 +56,7 @@ def test_a_group_has_both(cluster: Cluster, digests: dict[str, str]) -> None:
 def test_a_plan_counts_nodes_of_both(cluster: Cluster, digests: dict[str, str]) -> None:
     for each in BUILDS:
         node(cluster, f"node-{each}", each)
-    found = cluster.store.look(lambda tx: verbs.plan(tx, cluster.caller, "h100-1", None, 2, None, "torch"))
+    found = cluster.store.look(lambda tx: plans.plan(tx, cluster.caller, "h100-1", None, 2, None, "torch"))
     assert (found.fits, found.runtime) == (True, "torch:1")
 
 

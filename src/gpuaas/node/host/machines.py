@@ -39,7 +39,8 @@ from gpuaas.node.host.supervisor.plan import Plan
 RECORD, BUNDLE = "machine.json", "bundle"
 _LAST_WORDS_SECONDS = 1.0
 _OWN = "_host"  # the supervisor's cgroup is beside the machine's, and not counted or limited with it
-_FILES = (RECORD, "pid", ".pid", ending.FILE, "sessions.json", "supervisor.log", requests.SOCKET)
+_NAMES = (RECORD, "pid", ending.FILE, "sessions.json", "supervisor.log", requests.SOCKET)
+_FILES = (*_NAMES, *(f".{name}" for name in _NAMES))  # whoever was killed may have left what they were writing
 
 
 class Process(Struct, frozen=True):
