@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpuaas.cli.main import run
+from runtimes.builds import WITH_UV
 from sdk.playback import Playback, playback
 
 
@@ -25,9 +26,6 @@ class Said:
         return json.loads(self.out)
 
 
-CACHE = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")  # with the uv that setup keeps aside
-
-
 class Gpuaas:
     """The command line with a home of its own; in this process, because a new one takes half a second."""
 
@@ -35,8 +33,8 @@ class Gpuaas:
         self.home = home
         self.config = home / ".config" / "gpuaas" / "config.json"
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "XDG_"))}
-        self.environment = {**kept, "HOME": str(home), "GPUAAS_SERVER": server, "GPUAAS_TOKEN": "gpt_mine"}
-        self.environment["XDG_CACHE_HOME"] = CACHE
+        self.environment = {**kept, **WITH_UV, "HOME": str(home)}
+        self.environment |= {"GPUAAS_SERVER": server, "GPUAAS_TOKEN": "gpt_mine"}
 
     def command(self, *arguments: str) -> list[str]:
         """The same for a process of its own."""

@@ -16,6 +16,7 @@ import pytest
 
 from gpuaas.node.host.images.store import Images
 from root.conftest import CACHE, needs, started
+from runtimes.builds import WITH_UV
 
 pytestmark = [pytest.mark.slow, needs("ssh", "ssh-keygen", "runc", "nft")]
 OPTIONS = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10")
@@ -31,7 +32,7 @@ class Person:
         self.home = home
         home.mkdir()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "XDG_"))}
-        self.environment = {**kept, "HOME": str(home), "GPUAAS_CONFIG": str(home / "config.json")}
+        self.environment = {**kept, **WITH_UV, "HOME": str(home), "GPUAAS_CONFIG": str(home / "config.json")}
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
         command = [sys.executable, "-P", "-m", "gpuaas.cli.main", *arguments]

@@ -20,6 +20,8 @@ from gpuaas.runtimes.shelf import Shelf
 
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test" if os.geteuid() == 0 else "/tmp/gpuaas-test"))
 SHELF = Shelf(CACHE / "runtimes")
+# For whoever builds with a home of their own: the uv that setup keeps aside, where none is on the PATH, is in this one.
+WITH_UV = {"XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")}
 
 # Nothing else makes a build impossible: a machine where setup ran has them.
 needs_tools = pytest.mark.skipif(bool(tools.missing()), reason=f"not installed: {', '.join(tools.missing())}")
