@@ -29,8 +29,8 @@ from gpuaas.runtimes.shelf import Shelf
 from gpuaas.runtimes.untrusted import unpack
 
 CACHE = Path(os.environ.get("GPUAAS_TEST_CACHE", "/var/cache/gpuaas-test"))
-ROUNDS = 3
-TURNS = 5  # turn and turn about, so that a busy minute of this machine is everybody's
+ROUNDS = 5
+TURNS = 10  # turn and turn about, so that a busy minute of this machine is everybody's
 NAME = "python:3.11+ml"
 
 
