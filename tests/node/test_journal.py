@@ -26,6 +26,7 @@ def test_what_was_written_is_there_again(disk: FakeDisk) -> None:
     first.joined(NODE)
     first.synced(STORE)
     first.advance(7)
+    first.keep_revision()
     first.put(Record(ID, first.lineage))
     first.add_fact("exited", ID, 1.0, {"death": "1"})
     again = journal(disk, seed=2)
@@ -67,16 +68,28 @@ def test_sequence_numbers_are_never_used_again(disk: FakeDisk) -> None:
 def test_nothing_is_believed_before_it_is_on_disk(disk: FakeDisk) -> None:
     book = journal(disk)
     book.synced(STORE)
-    disk.fail("write", times=4)
-    with pytest.raises(HostError):
-        book.advance(5)
+    disk.fail("write", times=3)
     with pytest.raises(HostError):
         book.put(Record(ID, "x"))
     with pytest.raises(HostError):
         book.add_fact("exited", ID, 1.0, {})
     with pytest.raises(HostError):
         book.synced(STORE)
-    assert (book.revision, book.live(), book.facts()) == (0, [], [])
+    assert (book.live(), book.facts()) == ([], [])
+
+
+def test_a_revision_that_a_crash_forgets_is_only_asked_for_again(disk: FakeDisk) -> None:
+    book = journal(disk)
+    book.synced(STORE)
+    book.advance(5)
+    book.keep_revision()
+    book.advance(9)
+    assert (book.revision, journal(disk).revision) == (9, 5)
+    disk.fail("write", times=1)
+    with pytest.raises(HostError):
+        book.keep_revision()
+    book.keep_revision()
+    assert journal(disk).revision == 9
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 4096, b"{", b'{"id": 7}', b"\xff\xfe", b"[" * 100_000, b"null"])
@@ -127,6 +140,7 @@ def test_a_crash_while_setting_files_aside_forgets_nothing(disk: FakeDisk, point
     book = journal(disk)
     book.synced(STORE)
     book.advance(9)
+    book.keep_revision()
     disk.tear(f"{ID}.json")
     passed = 0
 

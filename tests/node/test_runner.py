@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host.fake import FakeHost
 from gpuaas.node.host.interface import Present
-from gpuaas.wire.node import Spec, Specs
+from gpuaas.wire.node import RuntimeSpec, Spec, Specs
 from node.samples import ID, OTHER_ID, OTHER_STORE, STORE, World, body, key
+
+RUNTIME = RuntimeSpec("tool", "1.0", "0" * 64, 100)
 
 
 @pytest.fixture
@@ -216,6 +218,37 @@ def test_a_poisoned_generation_is_not_tried_again_by_a_new_agent_or_after_a_rebo
     world.want(ID, body(world.host))
     world.settle()
     assert world.condition().state == "ready"
+
+
+def test_another_runtime_for_a_machine_that_is_ready_takes_one_write(world: World) -> None:
+    world.launch()
+    written: list[str] = []
+    world.disk.hook = lambda at, name: written.append(name) if at == "write:before" else None
+    world.want(ID, body(world.host, runtimes=[RUNTIME]))
+    world.tell()
+    world.runner.converge(ID)
+    assert (world.condition().state, world.condition().generation) == ("ready", 2)
+    assert written == [f"{ID}.json"]
+
+
+def test_a_machine_that_was_ready_is_not_given_up_for_another_runtime(world: World) -> None:
+    """The agent dies before it has looked; all of the machine is looked at again, and something fails at first."""
+    world.launch()
+    world.want(ID, body(world.host, runtimes=[RUNTIME]))
+    world.tell()
+    world.host.fail("network_ensure", times=20)
+    world.agent()
+    world.settle()
+    assert (world.condition().state, world.condition().generation) == ("ready", 2)
+
+
+def test_a_machine_that_was_never_ready_is_not_taken_for_good_with_another_runtime(world: World) -> None:
+    world.host.fail("network_ensure", transient=False)
+    world.want(ID, body(world.host))
+    world.tell()
+    world.want(ID, body(world.host, runtimes=[RUNTIME]))
+    world.settle()
+    assert (world.condition().state, world.condition().generation) == ("failed", 2)
 
 
 def test_what_was_good_once_is_tried_for_ever_and_heals(world: World) -> None:

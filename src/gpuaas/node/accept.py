@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuaas.node.host.interface import boot_config
+from gpuaas.node.host.interface import boot_config, differ_in_runtimes
 from gpuaas.node.record import Intent, Record, Verdict
 from gpuaas.wire.node import AllocationBody, Failure, Spec
 
@@ -31,6 +31,8 @@ def accept(record: Record | None, spec: Spec, lineage: str, refused: Failure | N
     applied = record.applied
     if record.lineage != lineage and applied is not None and applied.version >= version:
         applied = None  # it was another server's generation of that number
+    elif applied is not None and record.lineage == lineage and _stays_good(record, spec):
+        applied = replace(applied, generation=spec.generation)
     return replace(
         record,
         lineage=lineage,
@@ -44,6 +46,14 @@ def accept(record: Record | None, spec: Spec, lineage: str, refused: Failure | N
 
 def _spec_version(record: Record) -> tuple[int, int]:
     return (record.spec.incarnation, record.spec.generation) if record.spec else (0, 0)
+
+
+def _stays_good(record: Record, spec: Spec) -> bool:
+    """Known on arrival, and so in the same write: whoever switches a runtime waits for every write of the journal."""
+    if not record.was_good or record.down or record.spec is None or spec.incarnation != record.version[0]:
+        return False
+    before, after = record.spec.body, spec.body
+    return before is not None and after is not None and differ_in_runtimes(before, after)
 
 
 def _same(one: Spec, other: Spec) -> bool:

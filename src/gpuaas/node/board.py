@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
-from gpuaas.node.host.interface import READING
+from gpuaas.node.host.interface import READING, differ_in_runtimes
 from gpuaas.node.journal import Journal
 from gpuaas.node.progress import Progress
 from gpuaas.node.record import Applied, Record, Verdict, Version
@@ -41,7 +41,7 @@ class Made:
     host_key: str
 
     def is_but_for_runtimes(self, body: AllocationBody) -> bool:
-        return replace(self.body, runtimes=body.runtimes, repairs=body.repairs) == body
+        return differ_in_runtimes(self.body, body)
 
 
 class Board:

@@ -1,5 +1,8 @@
 """What the agent must still know after a crash or a power cut. Every change is on disk before it is in memory.
 
+But for the revision, which `keep_revision` writes now and then: whoever asks for an older one is sent again what is
+known here, and a spec that changes nothing is no news.
+
     head.json        incarnation of this journal, the store it follows, how far it follows it
     node.json        who this node is; written once
     facts.json       what happened and is not acknowledged yet
@@ -68,6 +71,7 @@ class Journal:
             if _RECORD.fullmatch(name):
                 self._load_record(name)
         self._head = self._open(head)
+        self.revision = self._head.revision  # how far this node follows its store
 
     # where this node stands with its server
 
@@ -83,10 +87,6 @@ class Journal:
     def store_id(self) -> str | None:
         return self._head.store_id
 
-    @property
-    def revision(self) -> int:
-        return self._head.revision
-
     def joined(self, node_id: str) -> None:
         self._write(NODE, _Node(node_id))
         self.node_id = node_id
@@ -95,11 +95,16 @@ class Journal:
         """The server has heard all that this node holds: from here on its word counts, whatever came before."""
         with self.lock:
             self._put_head(store_id=store_id, revision=0, lineage=self._ids.new("ln"))
+            self.revision = 0
 
     def advance(self, revision: int) -> None:
         with self.lock:
-            if revision > self.revision:
-                self._put_head(revision=revision)
+            self.revision = max(self.revision, revision)
+
+    def keep_revision(self) -> None:
+        with self.lock:
+            if self.revision != self._head.revision:
+                self._put_head(revision=self.revision)
 
     @property
     def boot_id(self) -> str:

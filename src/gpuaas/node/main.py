@@ -17,7 +17,7 @@ import uvloop
 import gpuaas
 from gpuaas.kit import memory, traces
 from gpuaas.kit.clock import Clock, SystemClock
-from gpuaas.kit.errors import Problem
+from gpuaas.kit.errors import HostError, Problem
 from gpuaas.kit.ids import Ids
 from gpuaas.kit.log import bound
 from gpuaas.node.config import AgentConfig
@@ -256,6 +256,8 @@ async def _serve(
         await stop.wait()
         for task in tasks:
             task.cancel()
+    with contextlib.suppress(HostError):  # the next agent asks for a little more
+        runner.journal.keep_revision()
     log.info("the agent ends; its machines go on")
 
 

@@ -192,9 +192,10 @@ class Runner:
     def observe(self) -> None:
         """Puts news on record, and looks for machines that stopped by themselves or with the host."""
         try:
+            self.journal.keep_revision()
             self._record_news()
         except HostError as error:
-            log.warning("could not hear what happened: %s", error)
+            log.warning("could not put on record what happened: %s", error)
         for record in self.journal.live():
             try:
                 self._look(record)

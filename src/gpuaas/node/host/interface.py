@@ -65,6 +65,11 @@ def boot_config(body: AllocationBody) -> str:
     return CONFIG_VERSION + hashlib.sha256(msgspec.json.encode(asked)).hexdigest()[:32]
 
 
+def differ_in_runtimes(one: AllocationBody, other: AllocationBody) -> bool:
+    """In nothing else: whatever becomes of its runtimes, a machine that was ready with one is ready with the other."""
+    return msgspec.structs.replace(one, runtimes=other.runtimes, repairs=other.repairs) == other
+
+
 class Disk(Protocol):
     """Small durable files of the agent. A write is atomic and survives a power cut once it returned.
 
