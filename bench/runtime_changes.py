@@ -138,7 +138,8 @@ def _lines(rounds: int, floor: Times, step: Times, agent: Times, api: Times) -> 
         f"at the end {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores.",
         f"By hand: mount, rename and fsync {_shown(floor['apply'])}; rename and fsync alone "
         f"{_shown(floor['rollback'])}.",
-        f"Promised: all that the agent does <= {PROMISED_RATIO}x of mount, rename and fsync, by API <= {PROMISED_MS} ms.",
+        f"Promised: all that the agent does <= {PROMISED_RATIO}x of mount, rename and fsync; by API <= "
+        f"{PROMISED_MS} ms.",
         "",
         "| change | step | to mount and rename | all that the agent does | to mount and rename | by API |",
         "|---|---|---|---|---|---|",

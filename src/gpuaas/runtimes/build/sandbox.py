@@ -41,10 +41,16 @@ class Sandbox(Struct, frozen=True):
         timeout_seconds: float = process.TIMEOUT_SECONDS,
     ) -> str:
         with tempfile.TemporaryDirectory(dir=self.tree.parent) as scratch:
-            command = [*self._mount(), "bwrap", *self._view(scratch, writable), *_bound(binds), "--", *argv]
+            command = self.command(argv, scratch, writable=writable, binds=binds)
             return process.run(
                 command, log, env=self._variables(), what=what, input=input, timeout_seconds=timeout_seconds
             )
+
+    def command(
+        self, argv: Sequence[str], scratch: str, *, writable: bool = False, binds: Mapping[Path, str] = {}
+    ) -> list[str]:
+        """For whoever runs it in a way of their own, with a directory for what it writes meanwhile."""
+        return [*self._mount(), "bwrap", *self._view(scratch, writable), *_bound(binds), "--", *argv]
 
     def shell(self, script: str, log: IO[bytes] | None = None, *, writable: bool = False, what: str = "") -> str:
         return self.run(["/bin/sh", "-e", "-u", "-c", script], log, writable=writable, what=what or script[:60])
