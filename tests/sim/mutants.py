@@ -1,10 +1,11 @@
 """Planted bugs that the simulation must catch: one edit each, and a seed that catches it.
 
-Each is run in a copy of the source tree by a process of its own. `python -m sim.mutants NAME...` (from tests/) looks
-for the seeds that catch the named ones; without names, for those whose seed is None.
+Each is run in a copy of the source tree by a process of its own. `python -m sim.mutants [NAME...]` (from tests/) writes
+down another seed for those whose own catches them no more: any change of the product can do that.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -431,12 +432,22 @@ def _run(tree: Path, seeds: range, server: Path | None) -> str | None:
 
 
 def main(names: list[str]) -> None:
+    """Those whose seed has lost its bite get another one written down."""
     for mutant in MUTANTS:
-        if mutant.name in names or (not names and mutant.seed is None):
+        if not names or mutant.name in names:
             said = caught(mutant)
-            seed = said.partition("seed ")[2].partition(",")[0] if said else None
-            why = said.partition("--> ")[2].strip().partition("\n")[0] if said else ""
+            seed = said.partition("seed ")[2].partition(",")[0] if said else "None"
+            why = said.partition("--> ")[2].strip().partition("\n")[0] if said else "nothing catches it"
             print(f"{mutant.name}: {seed} {why}", flush=True)
+            if seed != str(mutant.seed):
+                _write_down(mutant, seed)
+
+
+def _write_down(mutant: Mutant, seed: str) -> None:
+    for file in Path(__file__).parent.glob("*mutants.py"):
+        before, name, after = file.read_text().partition(f'"{mutant.name}",\n')
+        if name:
+            file.write_text(before + name + re.sub(r"(?m)^( +)(\d+|None),$", rf"\g<1>{seed},", after, count=1))
 
 
 if __name__ == "__main__":
