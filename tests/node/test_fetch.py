@@ -138,9 +138,11 @@ def test_a_server_that_is_not_there_is_asked_for_ever(world: World, fetcher: Fet
     server.status = 503
     for _ in range(3 * REFUSALS):
         assert later(world, fetcher).state == "fetching"
-    fetcher.server_url = "http://127.0.0.1:1"
+    asked = len(server.asked)
+    fetcher.servers = Servers("http://127.0.0.1:1")
     assert later(world, fetcher).code == "server_unreachable"
-    server.status, fetcher.server_url = 0, server.url
+    assert len(server.asked) == asked, "another server was asked"
+    server.status, fetcher.servers = 0, Servers(server.url)
     assert later(world, fetcher).state == "ready"
 
 
