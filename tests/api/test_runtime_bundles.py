@@ -277,6 +277,43 @@ def test_a_flipped_byte_on_the_server_is_found_and_healed(
         assert http.post(f"{path}/verify", headers=world.people[person].headers).status_code == 403, person
 
 
+def test_what_the_server_has_lost_is_refused_until_it_is_sent_again(
+    world: World, http: httpx.Client, operator: dict[str, str]
+) -> None:
+    """Its node could only ask for ever. A machine beside one that has it needs no server for it."""
+    made = published(http, operator, catalog.new_slug())
+    editor, slug, image = world.people["editor"].headers, made["slug"], catalog.content(made["slug"], "1.0")
+    names = [catalog.new_slug() for _ in range(3)]
+    body = {"offer": "h100-1", "project": world.own.project.id}
+    for name in names[:2]:
+        assert http.post(f"{API}/allocations", json={**body, "name": name}, headers=editor).status_code == 202
+    world.settle()
+    (IMAGES / f"{made['digest']}.erofs").write_bytes(image[:-1] + b"?")
+    assert http.post(f"{API}/runtime-bundles/{made['id']}/verify", headers=operator).json()["state"] == "damaged"
+
+    def apply(name: str) -> httpx.Response:
+        asked = {"runtime_bundle_slug": slug}
+        return http.post(f"{API}/allocations/{name}/runtime-bundles", json=asked, headers=editor)
+
+    launch = {**body, "name": names[2], "runtime_bundle_slug": slug}
+    for refused in (apply(names[0]), http.post(f"{API}/allocations", json=launch, headers=editor)):
+        assert (refused.status_code, refused.json()["code"]) == (409, "image_lost"), refused.text
+        assert f"gpuaas runtime deploy {made['name']}" in refused.json()["hint"]
+    assert http.get(f"{API}/allocations/{names[2]}", headers=editor).status_code == 404
+    where = f"{API}/runtime-images/{made['digest']}"
+    assert http.put(where, content=image, headers=operator).json()["complete"]
+    assert not [file.name for file in IMAGES.iterdir() if made["digest"] in file.name and file.name.startswith(".")]
+    assert apply(names[0]).status_code == 202
+    world.settle()
+    (IMAGES / f"{made['digest']}.erofs").write_bytes(image[:-1] + b"?")
+    assert http.post(f"{API}/runtime-bundles/{made['id']}/verify", headers=operator).json()["state"] == "damaged"
+    assert apply(names[1]).status_code == 202, "its node has it"
+    world.settle()
+    for name in names[:2]:
+        http.post(f"{API}/allocations/{name}/release", json={"confirm": name}, headers=editor)
+    world.settle()
+
+
 def test_a_builder_publishes(world: World, http: httpx.Client) -> None:
     """From the manifest to the catalog, with what is on its way; and nothing of what operators do."""
     builder, slug = world.people["platform_builder"].headers, catalog.new_slug()

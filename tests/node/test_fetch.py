@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec.structs import replace
 
-from gpuaas.node.fetch import FIRST_PAUSE_SECONDS, REFUSALS, Fetcher, keep_fetching
+from gpuaas.node.fetch import FIRST_PAUSE_SECONDS, NOT_HERE_SECONDS, REFUSALS, Fetcher, keep_fetching
 from gpuaas.node.identity import Identity
 from gpuaas.node.servers import Servers
 from gpuaas.wire import node_request
@@ -27,6 +28,7 @@ SPEC = RuntimeSpec("tool", "1.0", DIGEST, len(DATA))
 class Server:
     data: bytes = DATA
     status: int = 0  # what it answers instead
+    said: bytes = b""  # with it
     cut: int = 0  # bytes after which it goes away
     ranges: bool = True
     shift: int = 0  # it sends another part than was asked for
@@ -41,7 +43,10 @@ class Server:
             (headers[node_request.NODE], request.path, int(headers[node_request.TIME]), headers[node_request.SIGNATURE])
         )
         if self.status:
-            request.send_error(self.status)
+            request.send_response(self.status)
+            request.send_header("Content-Length", str(len(self.said)))
+            request.end_headers()
+            request.wfile.write(self.said)
             return
         first = int(headers["Range"].removeprefix("bytes=").rstrip("-")) if self.ranges else 0
         part = self.data[first:]
@@ -159,6 +164,41 @@ def test_what_is_refused_again_and_again_has_failed(
     assert world.host.images() == {}
     server.status, server.shift, server.data = 0, 0, DATA
     assert later(world, fetcher).state == "ready"
+
+
+def problem(code: str, detail: str, hint: str) -> bytes:
+    return msgspec.json.encode({"status": 400, "code": code, "detail": detail, "hint": hint, "retry_after": 10})
+
+
+def test_what_the_server_does_not_have_is_not_waited_for_for_ever(
+    world: World, fetcher: Fetcher, server: Server
+) -> None:
+    server.status, server.said = 503, problem("image_not_here", "This server does not have the image.", "Deploy it.")
+    begun = world.clock.boottime()
+    while (said := later(world, fetcher)).state == "fetching":
+        assert said.code == "image_not_here"
+        assert world.clock.boottime() - begun < NOT_HERE_SECONDS
+    assert world.clock.boottime() - begun < 2 * NOT_HERE_SECONDS
+    assert (said.state, said.code) == ("failed", "image_not_here")
+    assert said.message.startswith("This server does not have the image. Deploy it.")
+    server.status = 0
+    assert later(world, fetcher).state == "ready"
+
+
+def test_a_refusal_says_what_the_server_says(world: World, fetcher: Fetcher, server: Server) -> None:
+    server.status = 401
+    server.said = problem("clock_skew", "The request was signed \x1b[2Jlong ago.", "Set the node's clock.")
+    said = go(world, fetcher).message
+    assert "signed \\x1b[2Jlong ago. Set the node's clock." in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("said", [b"", b"<html>no</html>", b"[]", b'{"detail": 7}', b'{"detail": "' + b"x" * 5000])
+def test_a_refusal_of_something_on_the_way_says_its_status(
+    world: World, fetcher: Fetcher, server: Server, said: bytes
+) -> None:
+    server.status, server.said = 403, said
+    assert "(it answered 403)" in go(world, fetcher).message
 
 
 def test_endless_data_is_not_taken(world: World, fetcher: Fetcher, server: Server) -> None:

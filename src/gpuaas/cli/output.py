@@ -1,7 +1,6 @@
 """What is printed: tables for people, JSON for programs. Nothing that a server sends can steer the terminal."""
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -9,16 +8,12 @@ from typing import Any
 
 import click
 
-# C0, DEL and C1 (escape sequences start there), line separators, marks that reorder text, and lone surrogates.
-_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from gpuaas.kit.visible import STEERING, visible
+
+safe = visible
 _GOOD = frozenset({"active", "approved", "done", "healthy", "intact", "ready", "succeeded"})
 _BAD = frozenset({"failed", "lost", "quarantined", "unhealthy", "unreachable", "altered"})
 _OVER = frozenset({"pending", "released", "stopped", "removed", "retired", "superseded"})
-
-
-def safe(text: object) -> str:
-    """One line of visible characters."""
-    return _STEERING.sub(lambda found: ascii(found[0])[1:-1], str(text))
 
 
 def echo(text: str = "", *, err: bool = False) -> None:
@@ -42,7 +37,7 @@ def json(value: Any, *, err: bool = False) -> None:
 
     encoded = msgspec.json.encode(value).decode()
     # Inside a JSON string an escape means the same character, and does nothing to a terminal.
-    echo(_STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded), err=err)
+    echo(STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", encoded), err=err)
 
 
 def json_page(items: Iterable[Any]) -> None:

@@ -17,6 +17,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from gpuaas.kit.clock import Clock
 from gpuaas.kit.errors import HostError
+from gpuaas.node import refusal
 from gpuaas.node.board import Trouble
 from gpuaas.node.runner import Missing, Runner
 from gpuaas.node.servers import Servers
@@ -29,6 +30,7 @@ CHUNK_BYTES = 1 << 20
 PROGRESS_SECONDS = 1.0  # between two words about how far it has come
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 REFUSALS = 4  # of one image, before its machines hear that it is not coming
+NOT_HERE, NOT_HERE_SECONDS = "image_not_here", 300.0  # the server's word for it, and how long it may get it back
 _PATIENCE_SECONDS = 10.0
 
 Signed = Callable[[str, str, int], str]  # method, path, unix seconds
@@ -42,11 +44,16 @@ class _Refused(Exception):
     """The server, or what it sent, says no; it may say so again."""
 
 
+class _Missing(Exception):
+    """The server does not have it."""
+
+
 @dataclass
 class _Pause:
     until: float
     seconds: float
     refusals: int
+    missing_since: float | None  # when the server first said that it does not have it
 
 
 @dataclass
@@ -81,6 +88,10 @@ class Fetcher:
             pause = self._put_off(digest, refused=True)
             said = f"{error} It is tried again."
             trouble = Trouble("fetch_refused", said, final=pause.refusals >= REFUSALS)
+        except _Missing as error:
+            pause = self._put_off(digest, missing=True)
+            final = self.clock.boottime() - (pause.missing_since or 0.0) >= NOT_HERE_SECONDS
+            trouble = Trouble(NOT_HERE, f"{error} It is tried again.", final)
         except HostError as error:
             self._put_off(digest)
             log.warning("image %s: %s", digest, error)
@@ -140,9 +151,13 @@ class Fetcher:
                 yield answer
         except HTTPError as refused:
             with refused:
+                why = refusal.said(refused)
+                if why.code == NOT_HERE:
+                    raise _Missing(why.text) from refused
                 if refused.code >= 500 or refused.code == 429:
                     raise
-                raise _Refused(f"The server does not give its image away (it answered {refused.code}).") from refused
+                reason = f": {why.text}" if why.text else f" (it answered {refused.code})."
+                raise _Refused(f"The server does not give its image away{reason}") from refused
 
     def _tell(self, digest: str) -> None:
         waiting = [each for each in self.runner.missing() if each.digest == digest]
@@ -156,11 +171,13 @@ class Fetcher:
             if ahead > 0:
                 self.sleep(ahead)
 
-    def _put_off(self, digest: str, *, refused: bool = False) -> _Pause:
+    def _put_off(self, digest: str, *, refused: bool = False, missing: bool = False) -> _Pause:
         before = self._pauses.get(digest)
         seconds = min(LONGEST_PAUSE_SECONDS, before.seconds * 2) if before else FIRST_PAUSE_SECONDS
         refusals = (before.refusals if before else 0) + refused
-        self._pauses[digest] = _Pause(self.clock.boottime() + seconds, seconds, refusals)
+        now = self.clock.boottime()
+        since = before.missing_since if before and before.missing_since is not None else now if missing else None
+        self._pauses[digest] = _Pause(now + seconds, seconds, refusals, since)
         return self._pauses[digest]
 
 

@@ -30,7 +30,9 @@ from gpuaas.wire.api import Launch, LeaseRequest
 Started = launching.Started
 
 
-def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
+def launch(
+    tx: Tx, caller: Caller, request: Launch, is_lost: runtime_choice.IsLost = runtime_choice.not_lost
+) -> tuple[Started, Plan]:
     """One submit for the whole group. Placed now, queued with `wait`, or refused with every reason.
 
     Beside each launch, with `runtime_bundle_slug` or `_id`, the operation that applies it.
@@ -47,7 +49,7 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
     tx.means(allocations.ONE_NAME, _name_taken(request.name))
     if request.reservation is not None:
         started, used = _from_reservation(tx, caller, request, project, offer, chosen)
-        return _with_runtime(tx, started, runtime), used
+        return _with_runtime(tx, started, runtime, is_lost), used
     names = reserve.machine_names(request.name, request.count)
     until = stays_until(tx.now, length, request.preemptible, tx.preemption_grace)
     if taken := request.count > 1 and allocations.name_taken(tx, project.id, names):
@@ -95,14 +97,16 @@ def launch(tx: Tx, caller: Caller, request: Launch) -> tuple[Started, Plan]:
         **({"preemptible": True} if request.preemptible else {}),
         **({"runtime": runtime.name} if runtime else {}),
     )
-    return _with_runtime(tx, started, runtime), hide_nodes(caller, found.plan)
+    return _with_runtime(tx, started, runtime, is_lost), hide_nodes(caller, found.plan)
 
 
-def _with_runtime(tx: Tx, started: Started, runtime: runtime_choice.Choice | None) -> Started:
+def _with_runtime(
+    tx: Tx, started: Started, runtime: runtime_choice.Choice | None, is_lost: runtime_choice.IsLost
+) -> Started:
     """The launches first, each with its machine as it is now; then what is applied on each."""
     if runtime is None:
         return started
-    changed = [runtime_choice.at_launch(tx, allocation, runtime) for allocation, _ in started]
+    changed = [runtime_choice.at_launch(tx, allocation, runtime, is_lost) for allocation, _ in started]
     return [(after, launched) for (_, launched), (after, _) in zip(started, changed, strict=True)] + changed
 
 

@@ -1,6 +1,6 @@
 """Which version of the catalog is meant, and whether a machine can use it: before it is placed, and where it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpuaas.control.app import runtime_bundles as catalog
@@ -15,6 +15,12 @@ from gpuaas.model.node import Offer
 from gpuaas.model.operation import Operation
 from gpuaas.model.placement import Reason
 from gpuaas.model.runtime import RuntimeBundle
+
+IsLost = Callable[[RuntimeBundle], bool]  # whether the server has lost its image
+
+
+def not_lost(bundle: RuntimeBundle) -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -33,11 +39,12 @@ class Choice:
         return self.builds[0] if place is None else fitness.build_for(self.builds, place.architecture)
 
 
-def at_launch(tx: Tx, allocation: Allocation, choice: Choice) -> tuple[Allocation, Operation]:
+def at_launch(tx: Tx, allocation: Allocation, choice: Choice, is_lost: IsLost) -> tuple[Allocation, Operation]:
     """An operation of its own: the machine is active without it. It was chosen before the machine had its place."""
     place = fitness.place(tx, allocation)
     bundle = choice.at(place)
     fits(place, bundle)
+    has_image(tx, allocation, bundle, is_lost)
     return changing.start(tx, allocation, bundle, "apply", any_architecture=choice.by_name)
 
 
@@ -122,6 +129,16 @@ def fits(place: Place | None, bundle: RuntimeBundle) -> None:
     """Refused, with every reason, where the machine is; one that waits is placed only where it fits."""
     if place is not None and (why := fitness.why_not(bundle, place)):
         raise _incompatible(bundle.name, why.split("; "))
+
+
+def has_image(tx: Tx, allocation: Allocation, bundle: RuntimeBundle, is_lost: IsLost) -> None:
+    """Refused where its node could only ask for ever. A node that has a machine with it needs nobody for it."""
+    if not is_lost(bundle):
+        return
+    if allocation.node_id is None or not runtime_bundles.wanted_on(tx, allocation.node_id, [bundle.id]):
+        said = f"The image of {bundle.name} was damaged on the server, which has removed it."
+        hint = f"Whoever publishes it sends it again, where it was built: `gpuaas runtime deploy {bundle.name}`."
+        raise conflict("image_lost", said, hint)
 
 
 def _incompatible(name: str, reasons: list[str]) -> Problem:

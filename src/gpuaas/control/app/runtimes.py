@@ -30,8 +30,9 @@ def history(tx: Tx, caller: Caller, name: str, after: tuple[datetime, str] | Non
 
 
 def apply(
-    tx: Tx, caller: Caller, name: str, id: str | None, slug: str | None, version: str | None, replaces: str | None
-) -> tuple[Allocation, Operation]:
+    tx: Tx, caller: Caller, name: str, id: str | None, slug: str | None, version: str | None, replaces: str | None,
+    is_lost: choice.IsLost = choice.not_lost,
+) -> tuple[Allocation, Operation]:  # fmt: skip
     """A bundle that it has changes its version; another one is added, or takes the place of `replaces`."""
     allocation = _changeable(tx, caller, name)
     place = fitness.place(tx, allocation)
@@ -45,6 +46,7 @@ def apply(
     if bundle.slug not in has and len(has) >= MOST_BUNDLES:
         raise conflict("too_many_runtimes", f"A machine has at most {MOST_BUNDLES} bundles.", "Remove one first.")
     choice.fits(place, bundle)
+    choice.has_image(tx, allocation, bundle, is_lost)
     changed, operation = changing.start(tx, allocation, bundle, "apply", replaces, wanted.by_name)
     return _audited(tx, allocation, changed, operation, bundle)
 

@@ -1,6 +1,7 @@
 """Routes: runtimes of a machine."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from litestar import Response, delete, get, post
@@ -10,8 +11,9 @@ from gpuaas.control.http import pages
 from gpuaas.control.http.allocations import changed
 from gpuaas.control.http.endpoint import Req, Result, mutate, read
 from gpuaas.control.http.params import Cursor, Limit, Name
+from gpuaas.control.http.runtime_bundles import images_of
 from gpuaas.control.http.views import LOGIN_USER
-from gpuaas.control.store import names
+from gpuaas.control.store import image_places, names
 from gpuaas.control.store.allocation_runtimes import Row
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
@@ -57,7 +59,12 @@ def history(
       sync_to_thread=True, summary="Apply a runtime, or switch to another version; the machine runs on")  # fmt: skip
 def apply(request: Req, allocation: Name, data: api.ApplyRuntime) -> Response[api.Changed]:
     asked = (data.runtime_bundle_id, data.runtime_bundle_slug, data.version, data.replace)
-    return mutate(request, lambda tx, caller: changed(tx, *runtimes.apply(tx, caller, allocation, *asked)), data)
+    is_lost = partial(image_places.lost, images_of(request))
+
+    def work(tx: Tx, caller: Caller) -> Result:
+        return changed(tx, *runtimes.apply(tx, caller, allocation, *asked, is_lost))
+
+    return mutate(request, work, data)
 
 
 @post("/allocations/{allocation:str}/runtime-bundles/{bundle:str}/rollback", opt={"action": "allocation.runtime"},

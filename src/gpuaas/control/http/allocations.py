@@ -1,5 +1,6 @@
 """Routes: plan, launch, list, show, restart, release; offers."""
 
+from functools import partial
 from typing import Any
 
 from litestar import Response, get, post
@@ -8,7 +9,8 @@ from gpuaas.control.app import allocations, offers, plans
 from gpuaas.control.http import pages, views
 from gpuaas.control.http.endpoint import Req, Result, mutate, read, read_here
 from gpuaas.control.http.params import Cursor, IncludeReleased, Limit, Name, OptionalName
-from gpuaas.control.store import surroundings
+from gpuaas.control.http.runtime_bundles import images_of
+from gpuaas.control.store import image_places, surroundings
 from gpuaas.control.store.transaction import Tx
 from gpuaas.model.allocation import Allocation
 from gpuaas.model.identity import Caller
@@ -38,7 +40,7 @@ def create_offer(request: Req, data: api.NewOffer) -> Response[api.OfferView]:
 )
 def launch(request: Req, data: api.Launch) -> Response[api.Launched]:
     def work(tx: Tx, caller: Caller) -> Result:
-        begun, plan = allocations.launch(tx, caller, data)
+        begun, plan = allocations.launch(tx, caller, data, partial(image_places.lost, images_of(request)))
         started = [each for each in begun if each[1].kind == LAUNCH.name]
         shown = shown_allocations(tx, [allocation for allocation, _ in started])
         done = [views.operation(operation) for _, operation in started]

@@ -167,7 +167,7 @@ def _elsewhere() -> Problem:
         "image_not_here",
         503,
         "This server does not have the image.",
-        "Replicas need one directory of images that they share; see docs/guides/runtimes.md.",
+        "Deploy it again where it was built. Several servers need one directory of images that they share.",
         extra={"retry_after": 10},
     )
 

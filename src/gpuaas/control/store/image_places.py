@@ -31,6 +31,10 @@ def of_bundle(images: Images, bundle: RuntimeBundle) -> Images:
     return of_project(images, bundle.project_id)
 
 
+def lost(images: Images, bundle: RuntimeBundle) -> bool:
+    return of_bundle(images, bundle).lost(bundle.digest)
+
+
 def everywhere(images: Images) -> list[tuple[str | None, Images]]:
     """Every directory of images, and whose it is."""
     projects = images.directory / _PROJECTS

@@ -5,6 +5,7 @@ A directory that several replicas may share. What arrives is kept beside, also h
 <sha256>.erofs
 .<sha256>.partial     what has arrived of one
 .<sha256>.aside       about to be removed: not here for anybody, and back in a moment if somebody turns out to need it
+.<sha256>.lost        it was damaged here and removed; until it is sent again
 """
 
 import errno
@@ -45,6 +46,10 @@ class Images:
 
     def complete(self, digest: str) -> bool:
         return self.path(digest).exists()
+
+    def lost(self, digest: str) -> bool:
+        """Whether it was in this very directory, and is not any more. One that never was here may be elsewhere."""
+        return self._lost(digest).exists() and not self.complete(digest)
 
     def received(self, digest: str, size: int) -> int:
         """How many of its bytes are here."""
@@ -89,6 +94,9 @@ class Images:
     def _aside(self, digest: str) -> Path:
         return self.directory / f".{digest}.aside"
 
+    def _lost(self, digest: str) -> Path:
+        return self.directory / f".{digest}.lost"
+
     def stored(self) -> list[Stored]:
         """Everything that takes room, also what was put aside by somebody who was killed then."""
         found = {}
@@ -110,6 +118,7 @@ class Images:
                 if hashlib.file_digest(file, "sha256").hexdigest() == digest:
                     return "intact"
                 if _is_at(file, self.path(digest)):  # and not what somebody has sent meanwhile
+                    self._lost(digest).touch()
                     self.path(digest).unlink(missing_ok=True)
                     _sync(self.directory)
         except FileNotFoundError:
@@ -170,6 +179,7 @@ class Images:
             raise invalid(said, "Nothing of it was kept. Send the image again.", code="digest_mismatch")
         partial.chmod(0o644)
         partial.rename(path)
+        self._lost(digest).unlink(missing_ok=True)
         _sync(self.directory)
 
 
