@@ -221,6 +221,16 @@ def test_a_full_disk_is_said_after_room_was_looked_for(world: World, fetcher: Fe
     assert later(world, fetcher).state == "ready"
 
 
+def test_a_disk_that_fails_at_the_end_is_not_the_servers_fault(world: World, fetcher: Fetcher, server: Server) -> None:
+    world.host.fail("image_end", times=9, cause="Input/output error")
+    said = go(world, fetcher)
+    assert (said.state, said.code) == ("failed", "node_disk")
+    assert "Input/output error" in said.message
+    world.host.heal()
+    assert later(world, fetcher).state == "ready"
+    assert len(server.asked) == 1, "what has arrived is still there"
+
+
 def test_a_full_disk_leaves_the_machine_what_it_has(world: World, fetcher: Fetcher, server: Server) -> None:
     """Another version is asked for, and there is no room for it: the one that is there stays the current one."""
     assert go(world, fetcher).state == "ready"

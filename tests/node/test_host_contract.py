@@ -236,10 +236,9 @@ def test_an_image_arrives_in_parts_and_is_there_when_it_is_whole(host: Host) -> 
     host.image_append(spec.digest, 0, data[:6000])
     assert host.image_begin(spec.digest, spec.size) == 6000
     assert host.images() == {}
-    with pytest.raises(HostError):
-        host.image_append(spec.digest, 0, data[:10])
-    host.image_append(spec.digest, 6000, data[6000:])
-    host.image_end(spec.digest)
+    assert not host.image_append(spec.digest, 0, data[:10])
+    assert host.image_append(spec.digest, 6000, data[6000:])
+    assert host.image_end(spec.digest)
     assert host.images() == {spec.digest: spec.size}
 
 
@@ -251,8 +250,7 @@ def test_an_image_that_is_another_one_is_thrown_away(host: Host) -> None:
     spec, data = runtime("one")
     host.image_begin(spec.digest, spec.size)
     host.image_append(spec.digest, 0, data[:-1] + b"!")
-    with pytest.raises(HostError, match="another one"):
-        host.image_end(spec.digest)
+    assert not host.image_end(spec.digest)
     assert host.images() == {}
     assert host.image_begin(spec.digest, spec.size) == 0
 

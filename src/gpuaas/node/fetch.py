@@ -130,10 +130,8 @@ class Fetcher:
                     self._pace(came, begun)
         if offset < size:
             raise ConnectionError(f"it ended after {offset} of {size} bytes")
-        try:
-            host.image_end(digest)
-        except HostError as error:
-            raise _Refused("What the server sent is not the image that was asked for.") from error
+        if not host.image_end(digest):
+            raise _Refused("What the server sent is not the image that was asked for.")
 
     @contextmanager
     def _opened(self, digest: str, offset: int) -> Iterator[HTTPResponse]:

@@ -302,23 +302,27 @@ class FakeHost(Faults):
                 raise HostError("fetch", digest, "there is not enough room for it")
             return self._arrived(digest)
 
-    def image_append(self, digest: str, offset: int, data: bytes) -> None:
+    def image_append(self, digest: str, offset: int, data: bytes) -> bool:
         with self._verb("image_append", digest):
+            if self.room_bytes is not None and len(data) > self.room_bytes:
+                raise HostError("write", digest, "there is not enough room for it")
             count, sha256 = self._arriving.setdefault(digest, (0, hashlib.sha256()))
             if count != offset:
-                raise HostError("write", digest, f"{count} bytes of it are here, not {offset}")
+                return False
             sha256.update(data)
             self._arriving[digest] = (count + len(data), sha256)
+        return True
 
-    def image_end(self, digest: str) -> None:
+    def image_end(self, digest: str) -> bool:
         with self._verb("image_end", digest):
             count, sha256 = self._arriving.pop(digest, (0, hashlib.sha256()))
             if sha256.hexdigest() != digest:
-                raise HostError("store", digest, "what arrived is another one")
+                return False
             self.state.images[digest] = count
             self.state.verified[digest] = self.clock()
             self.damaged.discard(digest)
             self.touched.discard(digest)
+        return True
 
     def images_low(self) -> bool:
         return self.disk_low

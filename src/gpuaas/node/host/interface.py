@@ -151,9 +151,12 @@ class Host(Protocol):
         """How many bytes of it have arrived. HostError when the disk has no room for the rest."""
         ...
 
-    def image_append(self, digest: str, offset: int, data: bytes) -> None: ...
-    def image_end(self, digest: str) -> None:
-        """All of it has arrived. HostError when it is another one than its name says; then it is thrown away."""
+    def image_append(self, digest: str, offset: int, data: bytes) -> bool:
+        """False: other than `offset` bytes of it are here, and nothing was written. HostError when there is no room."""
+        ...
+
+    def image_end(self, digest: str) -> bool:
+        """All of it has arrived. False: it is another one than its name says, and was thrown away."""
         ...
 
     def images_low(self) -> bool:

@@ -304,11 +304,11 @@ class LinuxHost:
     def image_begin(self, digest: str, size: int) -> int:
         return self._runtimes.store.begin(digest, size)
 
-    def image_append(self, digest: str, offset: int, data: bytes) -> None:
-        self._runtimes.store.append(digest, offset, data)
+    def image_append(self, digest: str, offset: int, data: bytes) -> bool:
+        return self._runtimes.store.append(digest, offset, data)
 
-    def image_end(self, digest: str) -> None:
-        self._runtimes.store.settle(digest)
+    def image_end(self, digest: str) -> bool:
+        return self._runtimes.store.settle(digest)
 
     def images_low(self) -> bool:
         return self._runtimes.store.low()

@@ -96,35 +96,38 @@ class Store:
         reserved = min(_MOST_RESERVED, int(disk.f_blocks * disk.f_frsize * _RESERVED_SHARE))
         return disk.f_bavail * disk.f_frsize, reserved
 
-    def append(self, digest: str, offset: int, data: bytes) -> None:
+    def append(self, digest: str, offset: int, data: bytes) -> bool:
+        """False: other than `offset` bytes of it are here, and nothing was written."""
         with asking("write", f"image {digest}"):
             self._have_room(digest, len(data))  # again: others write too while it comes
             fd = os.open(_part(digest), os.O_WRONLY | os.O_CREAT | _FLAGS, 0o600, dir_fd=self._dir)
             try:
                 if os.fstat(fd).st_size != offset:
-                    raise OSError(f"{offset} bytes of it should be here, {os.fstat(fd).st_size} are")
+                    return False
                 os.lseek(fd, offset, os.SEEK_SET)
                 rest = memoryview(data)
                 while rest:
                     rest = rest[os.write(fd, rest) :]
             finally:
                 os.close(fd)
+        return True
 
-    def settle(self, digest: str) -> None:
-        """All of it has arrived. What is not what its name says is thrown away."""
+    def settle(self, digest: str) -> bool:
+        """All of it has arrived. False: it is not what its name says, and was thrown away."""
         with asking("store", f"image {digest}"):
             fd = os.open(_part(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
             try:
                 found = _hash(fd)
                 if found != digest:
                     os.unlink(_part(digest), dir_fd=self._dir)
-                    raise HostError("store", f"image {digest}", f"what arrived is another one, {found}")
+                    return False
                 os.fsync(fd)
                 os.rename(_part(digest), _image(digest), src_dir_fd=self._dir, dst_dir_fd=self._dir)
                 os.fsync(self._dir)
                 self._stamps.put(digest, fd)
             finally:
                 os.close(fd)
+        return True
 
     def oldest(self) -> tuple[str, float] | None:
         """The image that was verified longest ago, and when."""
