@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from msgspec.structs import replace
 
-from gpuaas.node.fetch import FIRST_PAUSE_SECONDS, NOT_HERE_SECONDS, REFUSALS, Fetcher, keep_fetching
+from gpuaas.node.fetch import CHUNK_BYTES, FIRST_PAUSE_SECONDS, NOT_HERE_SECONDS, REFUSALS, Fetcher, keep_fetching
 from gpuaas.node.identity import Identity
 from gpuaas.node.servers import Servers
 from gpuaas.wire import node_request
@@ -219,6 +219,47 @@ def test_a_full_disk_is_said_after_room_was_looked_for(world: World, fetcher: Fe
 
     fetcher.make_room = make_room
     assert later(world, fetcher).state == "ready"
+
+
+def test_a_disk_that_fills_while_it_comes_is_cleared_and_it_goes_on(
+    world: World, fetcher: Fetcher, server: Server
+) -> None:
+    def somebody_writes(point: str, id: str) -> None:
+        if point == "image_append:after":
+            world.host.hook, world.host.room_bytes = None, 10
+
+    made: list[bool] = []
+
+    def make_room() -> None:
+        made.append(True)
+        world.host.room_bytes = None
+
+    fetcher.make_room, world.host.hook = make_room, somebody_writes
+    assert go(world, fetcher).state == "ready"
+    assert (made, server.asked) == ([True], ["bytes=0-", f"bytes={CHUNK_BYTES}-"])
+
+
+def test_a_disk_that_stays_full_is_said(world: World, fetcher: Fetcher) -> None:
+    def somebody_writes(point: str, id: str) -> None:
+        if point == "image_append:after":
+            world.host.room_bytes = 10
+
+    world.host.hook = somebody_writes
+    said = go(world, fetcher)
+    assert (said.state, said.code) == ("failed", "node_disk")
+
+
+def test_what_was_removed_while_it_came_comes_again(world: World, fetcher: Fetcher, server: Server) -> None:
+    def somebody_tidies(point: str, id: str) -> None:
+        if point == "image_append:after":
+            world.host.hook = None
+            world.host.images_tidy(())
+
+    world.host.hook = somebody_tidies
+    said = go(world, fetcher)
+    assert (said.state, said.code) == ("fetching", "fetched_again")
+    assert later(world, fetcher).state == "ready"
+    assert server.asked == ["bytes=0-", "bytes=0-"]
 
 
 def test_a_disk_that_fails_at_the_end_is_not_the_servers_fault(world: World, fetcher: Fetcher, server: Server) -> None:

@@ -44,6 +44,10 @@ class _Refused(Exception):
     """The server, or what it sent, says no; it may say so again."""
 
 
+class _Changed(Exception):
+    """What has arrived of it was removed, or is more than we know of."""
+
+
 class _Missing(Exception):
     """The server does not have it."""
 
@@ -92,6 +96,9 @@ class Fetcher:
             pause = self._put_off(digest, missing=True)
             final = self.clock.boottime() - (pause.missing_since or 0.0) >= NOT_HERE_SECONDS
             trouble = Trouble(NOT_HERE, f"{error} It is tried again.", final)
+        except _Changed:
+            self._put_off(digest)
+            trouble = Trouble("fetched_again", "What had come of its image was removed meanwhile. It comes again.")
         except HostError as error:
             self._put_off(digest)
             log.warning("image %s: %s", digest, error)
@@ -108,19 +115,26 @@ class Fetcher:
         self.runner.fetched(digest, missing.ids, trouble)
 
     def _fetch(self, missing: Missing) -> None:
-        host, digest, size = self.runner.host, missing.digest, missing.size
         try:
-            offset = host.image_begin(digest, size)
-        except HostError:
+            self._copy(missing)
+        except HostError as error:
+            log.info("image %s: %s; room is made", missing.digest, error)
             self.make_room()
-            offset = host.image_begin(digest, size)
+            if missing.digest not in self.runner.host.images():  # all of it was here, and its stamp failed
+                self._copy(missing)
+
+    def _copy(self, missing: Missing) -> None:
+        """Goes on from what is here."""
+        host, digest, size = self.runner.host, missing.digest, missing.size
+        offset = host.image_begin(digest, size)
         told = begun = self.clock.boottime()
         came = 0
         if offset < size:
             with self._opened(digest, offset) as answer:
                 _skip(answer, offset)
                 while offset < size and (data := answer.read(min(CHUNK_BYTES, size - offset))):
-                    host.image_append(digest, offset, data)
+                    if not host.image_append(digest, offset, data):
+                        raise _Changed
                     offset, came = offset + len(data), came + len(data)
                     if self.stopped.is_set():
                         raise _Gone
