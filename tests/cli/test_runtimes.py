@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.runtime_chosen import chosen
 from gpuaas.runtimes.library import Library
 from gpuaas.runtimes.settings import Index, Settings
+from gpuaas.runtimes.shelf import Shelf
+from runtimes.bundle import Bundle
 from sdk import samples
 from sdk.playback import Answer, Playback
 
@@ -52,6 +55,25 @@ def test_what_is_not_built(gpuaas: Gpuaas, tmp_path: Path) -> None:
     assert "gpuaas runtime build node:18" in said.err
     assert gpuaas("runtime", "verify", "--state-dir", str(tmp_path)).code == 0
     assert gpuaas("runtime", "export", "node:18", str(tmp_path / "x"), "--state-dir", str(tmp_path)).code == 4
+
+
+@pytest.mark.skipif(shutil.which("mkfs.erofs") is None, reason="not installed: erofs-utils")
+def test_one_that_is_damaged_does_not_hide_the_others(gpuaas: Gpuaas, tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "state" / "runtimes")
+    for name in ("one", "other", "third"):
+        file = Bundle(tmp_path / name, name).write(tmp_path / f"{name}.tar")
+        assert gpuaas("runtime", "import", str(file), "--state-dir", str(tmp_path / "state")).code == 0
+    (shelf.bundle("other", "1.0") / str(shelf.built("other", "1.0")) / "manifest.json").write_text("{")
+    (shelf.bundle("third", "1.0") / "built").write_text("")
+    said = gpuaas("runtime", "verify", "--json", "--state-dir", str(tmp_path / "state"))
+    assert said.code == 1
+    assert [(each["runtime"], each["intact"], each["findings"]) for each in said.json["items"]] == [
+        ("one:1.0", True, []),
+        ("other:1.0", False, ["manifest.json was changed"]),
+        ("third:1.0", False, ["the note `built` names no image"]),
+    ]
+    shown = gpuaas("runtime", "test", "other", "--state-dir", str(tmp_path / "state"))
+    assert (shown.code, "other:1.0 is damaged: manifest.json cannot be read" in shown.err) == (5, True), shown.err
 
 
 def test_a_recipe_of_ones_own(gpuaas: Gpuaas, tmp_path: Path) -> None:

@@ -228,12 +228,97 @@ def test_a_flipped_byte_is_found_and_named(bundle: Bundle, shelf: Shelf, tmp_pat
     assert verify.verify("tool", "1.0", shelf).findings == ("the image is missing",)
 
 
-@pytest.mark.parametrize("name", ["files.json", "sbom.json"])
-def test_changed_papers_are_found(bundle: Bundle, shelf: Shelf, tmp_path: Path, name: str) -> None:
+def _longer(data: bytes) -> bytes:
+    return data + b" "
+
+
+def _half(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _another(data: bytes) -> bytes:
+    """Still a sound document of its kind, with one letter changed in what it says."""
+    said = data.replace(b"registry/tool", b"registry/fool").replace(b'"entries":', b'"entries":1')
+    return said.replace(b'"CycloneDX"', b'"CycloneDY"').replace(b'"bin/tool"', b'"bin/fool"')
+
+
+@pytest.mark.parametrize("change", [_longer, _half, _another, None])
+@pytest.mark.parametrize("name", ["manifest.json", "lock.json", "files.json", "sbom.json"])
+def test_changed_papers_are_found(
+    bundle: Bundle, shelf: Shelf, tmp_path: Path, name: str, change: Callable[[bytes], bytes] | None
+) -> None:
+    file = bundle.write(tmp_path / "b.tar")
+    manifest = bundlefile.take_in(file, shelf)
+    paper = shelf.bundle("tool", "1.0") / manifest.layers[0].sha256 / name
+    if change is None:
+        paper.unlink()
+    else:
+        data = paper.read_bytes()
+        assert change(data) != data
+        paper.write_bytes(change(data))
+    found = verify.verify("tool", "1.0", shelf)
+    assert (found.runtime, found.sha256, found.intact) == ("tool:1.0", manifest.layers[0].sha256, False)
+    assert len(found.findings) == 1
+    assert found.findings[0].startswith(name)
+    with pytest.raises(Problem) as refused:
+        bundlefile.export("tool", "1.0", shelf, tmp_path / "x.tar")
+    assert (refused.value.code, refused.value.hint) == ("damaged_image", "Run `gpuaas runtime build tool:1.0`.")
+    bundlefile.take_in(file, shelf)
+    assert verify.verify("tool", "1.0", shelf).intact, "taken in again, it is whole again"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "lock.json", "files.json", "sbom.json"])
+def test_what_an_earlier_version_kept_is_compared_with_its_manifest(
+    bundle: Bundle, shelf: Shelf, tmp_path: Path, name: str
+) -> None:
+    """It noted no digests beside the papers."""
+    manifest = bundlefile.take_in(bundle.write(tmp_path / "b.tar"), shelf)
+    place = shelf.bundle("tool", "1.0") / manifest.layers[0].sha256
+    (place / "SHA256SUMS").unlink()
+    assert verify.verify("tool", "1.0", shelf).intact
+    (place / name).write_bytes((place / name).read_bytes()[:-10])
+    assert [each.split()[0] for each in verify.verify("tool", "1.0", shelf).findings] == [name]
+
+
+def test_a_manifest_of_another_runtime_is_found(shelf: Shelf, tmp_path: Path) -> None:
+    one = bundlefile.take_in(Bundle(tmp_path / "one").write(tmp_path / "1.tar"), shelf)
+    other = bundlefile.take_in(Bundle(tmp_path / "two", "other").write(tmp_path / "2.tar"), shelf)
+    mine, its = (shelf.bundle(each.bundle, "1.0") / each.layers[0].sha256 for each in (one, other))
+    (mine / "SHA256SUMS").unlink()
+    (mine / "manifest.json").write_bytes((its / "manifest.json").read_bytes())
+    assert "manifest.json describes other:1.0" in verify.verify("tool", "1.0", shelf).findings
+
+
+@pytest.mark.parametrize("note", [b"", b"\0" * 65, b"\xff" * 64, b"../../../images"])
+def test_a_note_that_names_no_image(bundle: Bundle, shelf: Shelf, tmp_path: Path, note: bytes) -> None:
+    file = bundle.write(tmp_path / "b.tar")
+    bundlefile.take_in(file, shelf)
+    (shelf.bundle("tool", "1.0") / "built").write_bytes(note)
+    assert verify.verify("tool", "1.0", shelf).findings == ("the note `built` names no image",)
+    bundlefile.take_in(file, shelf)
+    assert verify.verify("tool", "1.0", shelf).intact
+
+
+def test_a_changed_image_without_a_list_of_its_files(bundle: Bundle, shelf: Shelf, tmp_path: Path) -> None:
+    manifest = bundlefile.take_in(bundle.write(tmp_path / "b.tar"), shelf)
+    shelf.image(manifest.layers[0].sha256).write_bytes(b"?")
+    (shelf.bundle("tool", "1.0") / manifest.layers[0].sha256 / "files.json").write_bytes(b"[{")
+    assert set(verify.verify("tool", "1.0", shelf).findings) == {
+        "files.json was changed",
+        "the image was changed",
+    }
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "lock.json"])
+def test_a_test_of_what_is_damaged_says_so(bundle: Bundle, shelf: Shelf, tmp_path: Path, name: str) -> None:
     manifest = bundlefile.take_in(bundle.write(tmp_path / "b.tar"), shelf)
     paper = shelf.bundle("tool", "1.0") / manifest.layers[0].sha256 / name
-    paper.write_bytes(paper.read_bytes() + b" ")
-    assert verify.verify("tool", "1.0", shelf).findings == (f"{name} was changed or is missing",)
+    for data in (paper.read_bytes()[:-10], None):
+        paper.unlink() if data is None else paper.write_bytes(data)
+        with pytest.raises(Problem) as refused:
+            verify.test("tool", "1.0", shelf, lambda message, percent: None)
+        assert (refused.value.code, refused.value.hint) == ("damaged_image", "Run `gpuaas runtime build tool:1.0`.")
+        assert name in refused.value.message
 
 
 def test_what_was_killed_leaves_nothing(shelf: Shelf) -> None:

@@ -92,8 +92,11 @@ def test_a_damaged_one_is_made_anew(made: Callable[[str], Built], shelf: Shelf, 
     assert (again.new, again.sha256) == (True, first.sha256)
     assert image.read_bytes() == whole
     assert not made(GOOD).new
-    (shelf.bundle("tool", "1") / first.sha256 / "files.json").unlink()
-    assert made(GOOD).new, "its papers belong to it"
+    for name in ("files.json", "lock.json", "manifest.json"):
+        paper = shelf.bundle("tool", "1") / first.sha256 / name
+        paper.write_bytes(paper.read_bytes()[:-10])
+        assert made(GOOD).new, "its papers belong to it"
+        assert verify.verify("tool", "1", shelf).intact
     bundlefile.export("tool", "1", shelf, tmp_path / "tool.tar")
 
 

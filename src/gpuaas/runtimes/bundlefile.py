@@ -16,13 +16,13 @@ import msgspec
 from msgspec import Struct
 
 from gpuaas.kit.errors import Problem
-from gpuaas.runtimes import activate, schema, tree, untrusted
+from gpuaas.runtimes import activate, intact, schema, tree, untrusted
 from gpuaas.runtimes.build.precheck import noticing_a_full_disk
 from gpuaas.runtimes.lock.lockfile import Lock, lock_digest
 from gpuaas.runtimes.manifest import Manifest, decode
 from gpuaas.runtimes.shelf import Shelf, settle, write
 from gpuaas.runtimes.tree import LIMITS, Entry, Limits, refused
-from gpuaas.runtimes.verify import manifest_of, verify
+from gpuaas.runtimes.verify import damaged, manifest_of, verify
 
 _PAPERS = {"manifest.json": 4 * 2**20, "lock.json": 16 * 2**20, "sbom.json": 16 * 2**20, "files.json": 256 * 2**20}
 _IMAGE = "image.erofs"
@@ -41,8 +41,7 @@ class Wanted(Struct, frozen=True):
 def export(bundle: str, version: str, shelf: Shelf, target: Path) -> Manifest:
     verdict = verify(bundle, version, shelf)
     if not verdict.intact:
-        said = f"{verdict.runtime} is damaged: {verdict.findings[0]}."
-        raise Problem("damaged_image", 409, said, f"Run `gpuaas runtime build {verdict.runtime}`.")
+        raise damaged(verdict.runtime, verdict.findings[0])
     manifest, place = manifest_of(bundle, version, shelf)
     made = target.with_name(f".{target.name}-{os.getpid()}")
     try:
@@ -81,8 +80,7 @@ def take_in(file: Path, shelf: Shelf, limits: Limits = LIMITS, wanted: Wanted | 
             said = f"Another build of {manifest.id} is here: {present}."
             raise Problem("already_here", 409, said, "A version has one content; give yours another version.")
         settle(image, shelf.image(sha256))
-        for name, data in papers.items():
-            write(place / sha256 / name, data)
+        intact.keep(papers, place / sha256)
         write(place / "built", f"{sha256}\n".encode())
     return manifest
 

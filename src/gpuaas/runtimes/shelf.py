@@ -4,7 +4,7 @@ artifacts/<algorithm>-<digest>            what was fetched
 bases/<digest>/                           the base that builds run on, unpacked
 locks/<bundle>/<version>-<arch>.json      what the last build of a version was locked to
 images/<sha256>.erofs
-bundles/<bundle>/<version>/<sha256>/      manifest.json, lock.json, sbom.json, files.json, build.log
+bundles/<bundle>/<version>/<sha256>/      manifest.json, lock.json, sbom.json, files.json, SHA256SUMS, build.log
 bundles/<bundle>/<version>/built          the sha256 of the latest image
 logs/                                     of builds that failed
 apt/, uv/                                 caches of these programs
@@ -12,6 +12,7 @@ apt/, uv/                                 caches of these programs
 
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -45,15 +46,14 @@ class Shelf:
     def built(self, bundle: str, version: str) -> str | None:
         """The sha256 of the latest image of a version that was built or taken in here."""
         try:
-            return (self.bundle(bundle, version) / "built").read_text().strip() or None
+            return _noted(self.bundle(bundle, version) / "built") or None
         except FileNotFoundError:
             return None
 
     def all_built(self) -> list[tuple[str, str, str]]:
-        found = []
-        for file in sorted((self.path / "bundles").glob("*/*/built")):
-            found.append((file.parent.parent.name, file.parent.name, file.read_text().strip()))
-        return found
+        """Also what has a note that names no image: with an empty sha256."""
+        files = sorted((self.path / "bundles").glob("*/*/built"))
+        return [(file.parent.parent.name, file.parent.name, _noted(file)) for file in files]
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
@@ -89,6 +89,11 @@ class Shelf:
         with (self.path / "apt" / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+def _noted(file: Path) -> str:
+    noted = file.read_text(errors="replace").strip()
+    return noted if re.fullmatch(r"[0-9a-f]{64}", noted) else ""
 
 
 def _remove_abandoned(directory: Path) -> None:

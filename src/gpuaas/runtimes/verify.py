@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import activate, tree, untrusted
 from gpuaas.runtimes.build import checks
 from gpuaas.runtimes.build.base import ensure_base
@@ -33,24 +34,45 @@ def manifest_of(bundle: str, version: str, shelf: Shelf) -> tuple[Manifest, Path
     if sha256 is None:
         raise not_built(f"{bundle}:{version}")
     place = shelf.bundle(bundle, version) / sha256
-    return decode((place / "manifest.json").read_bytes()), place
+    try:
+        return decode(_paper(place, "manifest.json")), place
+    except Problem as problem:
+        raise damaged(f"{bundle}:{version}", problem.message.rstrip(".")) from problem
 
 
 def verify(bundle: str, version: str, shelf: Shelf) -> Verdict:
     """Hashes the image and its papers again. Which files are damaged is found out only when something is."""
-    manifest, place = manifest_of(bundle, version, shelf)
-    (layer,) = manifest.layers
-    found = findings(manifest, place, shelf)
+    sha256, runtime = shelf.built(bundle, version), f"{bundle}:{version}"
+    if sha256 is None and (shelf.bundle(bundle, version) / "built").exists():
+        return Verdict(runtime, "", False, ("the note `built` names no image",))
+    if sha256 is None:
+        raise not_built(runtime)
+    place = shelf.bundle(bundle, version) / sha256
+    found = findings(place, shelf)
     if CHANGED in found:
-        found += _damaged(shelf.image(layer.sha256), place / "files.json", shelf)
-    return Verdict(manifest.id, layer.sha256, not found, tuple(found))
+        found += _damaged(shelf.image(sha256), place, shelf)
+    return Verdict(runtime, sha256, not found, tuple(found))
 
 
-def _damaged(image: Path, files: Path, shelf: Shelf) -> list[str]:
+def damaged(runtime: str, finding: str) -> Problem:
+    hint = f"Run `gpuaas runtime build {runtime}`."
+    return Problem("damaged_image", 409, f"{runtime} is damaged: {finding}.", hint)
+
+
+def _paper(place: Path, name: str) -> bytes:
+    try:
+        return (place / name).read_bytes()
+    except OSError as error:
+        raise Problem("refused_content", 422, f"{name} cannot be read: {error.strerror}.") from error
+
+
+def _damaged(image: Path, place: Path, shelf: Shelf) -> list[str]:
     """Up to ten files that are not what they were. The image is suspect: it is not mounted."""
-    from gpuaas.kit.errors import Problem
-
-    wanted = {each.path: each for each in msgspec.json.decode(files.read_bytes(), type=list[tree.Entry])}
+    try:
+        listed = msgspec.json.decode((place / "files.json").read_bytes(), type=list[tree.Entry])
+    except (OSError, msgspec.DecodeError, UnicodeError):
+        return []  # a finding of its own
+    wanted = {each.path: each for each in listed}
     with shelf.workspace() as work:
         target = work / "tree"
         target.mkdir()
@@ -69,7 +91,10 @@ def _content(entry: tree.Entry | None) -> tuple[str, str, str] | None:
 def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None], None]) -> Manifest:
     """Runs the checks of the recipe in the finished image, mounted read-only, on nothing but the base."""
     manifest, place = manifest_of(bundle, version, shelf)
-    lock = msgspec.json.decode((place / "lock.json").read_bytes(), type=Lock)
+    try:
+        lock = msgspec.json.decode(_paper(place, "lock.json"), type=Lock)
+    except (Problem, msgspec.DecodeError, UnicodeError) as error:
+        raise damaged(manifest.id, "lock.json cannot be read") from error
     with shelf.workspace() as work:
         if not all(shelf.artifact(each.digest).exists() for each in lock.base):
             fetch(lock.base, shelf, say)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gpuaas import __version__
 from gpuaas.kit.errors import Problem
-from gpuaas.runtimes import activate, document, tree
+from gpuaas.runtimes import activate, document, intact, tree
 from gpuaas.runtimes.build import checks, precheck, wheels
 from gpuaas.runtimes.build.base import ensure_base
 from gpuaas.runtimes.build.debs import unpack_deb
@@ -25,7 +25,6 @@ from gpuaas.runtimes.build.phases import Report, nobody, phase
 from gpuaas.runtimes.build.relocate import relocate
 from gpuaas.runtimes.build.sandbox import Sandbox
 from gpuaas.runtimes.build.sbom import bill
-from gpuaas.runtimes.intact import findings
 from gpuaas.runtimes.lock.lockfile import FORMAT, Lock, lock_digest, recipe_digest
 from gpuaas.runtimes.lock.locking import lock as make_lock
 from gpuaas.runtimes.manifest import Layer, Manifest, decode
@@ -165,7 +164,7 @@ def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:
     except (OSError, Problem):
         return None
     same = (manifest.lock, manifest.built_with) == (lock_digest(lock), _BUILT_WITH)
-    return manifest if same and not findings(manifest, place, shelf) else None
+    return manifest if same and not intact.findings(place, shelf) else None
 
 
 def _known_lock(recipe: Recipe, architecture: str, shelf: Shelf) -> Lock | None:
@@ -247,10 +246,8 @@ def _store(
     )
     settle(image, shelf.image(sha256))
     place = shelf.bundle(recipe.name, recipe.version) / sha256
-    write(place / "files.json", files)
-    write(place / "sbom.json", sbom)
-    write(place / "lock.json", msgspec.json.encode(lock))
-    write(place / "manifest.json", msgspec.json.encode(manifest))
+    papers = {"manifest.json": msgspec.json.encode(manifest), "lock.json": msgspec.json.encode(lock)}
+    intact.keep({**papers, "files.json": files, "sbom.json": sbom}, place)
     log.flush()
     write(place / "build.log", Path(log.name).read_bytes())
     write(place.parent / "built", f"{sha256}\n".encode())
