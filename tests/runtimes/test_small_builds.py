@@ -3,6 +3,7 @@
 import hashlib
 import subprocess
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,9 +53,9 @@ def made(archive: Path, shelf: Shelf) -> Callable[[str], Built]:
     return make
 
 
-def recipe(archive: Path, more: str) -> Recipe:
+def recipe(archive: Path, more: str, strip: int = 1) -> Recipe:
     sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
-    source = f"{{archive: '{archive.as_uri()}', sha256: {sha256}, into: ., strip: 1}}"
+    source = f"{{archive: '{archive.as_uri()}', sha256: {sha256}, into: ., strip: {strip}}}"
     return schema.loads(f"name: tool\nversion: 1\nsources: [{source}]\n{more}", "runtime.yml")
 
 
@@ -195,6 +196,23 @@ def test_an_archive_that_changed_since(made: Callable[[str], Built], archive: Pa
     with pytest.raises(Problem) as refused:
         build(text, tools.architecture(), settings.load(), shelf)
     assert refused.value.code == "wrong_digest"
+
+
+def test_a_damaged_zip_is_refused_with_the_log(archive: Path, shelf: Shelf) -> None:
+    """It has its digest: whoever published it, published this."""
+    packed = archive.with_name("tool.zip")
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("bin/tool", "#!/bin/sh\n" * 100)
+    whole = bytearray(packed.read_bytes())
+    whole[38:42] = b"\xff" * 4  # where its bytes begin: no kind of block that there is
+    packed.write_bytes(whole)
+    with pytest.raises(Problem) as refused:
+        build(recipe(packed, GOOD, strip=0), tools.architecture(), settings.load(), shelf)
+    assert refused.value.code == "refused_content"
+    assert "it is damaged" in refused.value.message
+    (log,) = (shelf.path / "logs").iterdir()
+    assert str(log) in refused.value.hint
+    assert "it is damaged" in log.read_text()
 
 
 def test_before_work_starts(tmp_path: Path, archive: Path, shelf: Shelf) -> None:

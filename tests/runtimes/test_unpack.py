@@ -159,6 +159,40 @@ def test_mutated_archives_are_refused_or_contained(tmp_path: Path) -> None:
     assert min(outcomes.values()) > 0, outcomes
 
 
+def zipped(how: int) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", how) as archive:
+        for number, size in enumerate((300, 0, 2000)):
+            archive.writestr(f"lib/f{number}.py", bytes(random.Random(number).choices(b"abc ", k=size)))
+        archive.writestr("lib/empty/", "")
+    return out.getvalue()
+
+
+def test_mutated_zips_are_refused_or_contained(tmp_path: Path) -> None:
+    """Wheels are zips; all four ways to compress have errors of their own."""
+    random_ = random.Random(45)
+    seeds = [zipped(how) for how in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)]
+    outcomes = {"refused": 0, "taken": 0}
+    for number in range(int(os.environ.get("GPUAAS_FUZZ", "10000")) // 4):
+        data = bytearray(random_.choice(seeds))
+        for _ in range(random_.randint(1, 6)):
+            data[random_.randrange(len(data))] = random_.choice((0, 0x2E, 0x2F, 0xFF, random_.randrange(256)))
+        if random_.random() < 0.1:
+            del data[random_.randrange(len(data)) :]
+        place = tmp_path / str(number)
+        place.mkdir()
+        (tmp_path / "z").write_bytes(data)
+        try:
+            Unpacking(place / "tree", SMALL).zip(tmp_path / "z", ".")
+            examine(place / "tree", SMALL)
+            outcomes["taken"] += 1
+        except Problem:
+            outcomes["refused"] += 1
+        assert os.listdir(place) == ["tree"]
+        assert not [mode for _, mode in snapshot(place) if mode & (stat.S_ISUID | stat.S_ISGID) or stat.S_ISLNK(mode)]
+    assert min(outcomes.values()) > 0, outcomes
+
+
 def test_what_is_good_arrives(tmp_path: Path) -> None:
     tar = Tar().add("pkg/bin/a", data=b"#!", mode=0o4755).add("pkg/bin/b", tarfile.LNKTYPE, link="pkg/bin/a")
     tar.add("pkg/lib/l", tarfile.SYMTYPE, link="../bin/a").add("pkg/doc/x", data=b"x").add("pkg/f", data=b"1", mode=0)

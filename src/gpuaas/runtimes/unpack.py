@@ -6,19 +6,28 @@ taken away. A package of a system (Debian) has names and links that start at `/`
 
 import errno
 import fnmatch
+import lzma
 import os
 import posixpath
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from gpuaas.runtimes.tree import LIMITS, Limits, refused
 
 _CHUNK = 1 << 20
+# Whatever the readers of archives say to what is none; an encrypted zip is a RuntimeError.
+_DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, ValueError, OverflowError, RuntimeError),
+)
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)  # no fault of an archive
 _MERGED = ("bin", "sbin", "lib", "lib64")
 Layout = Callable[[str], str]  # a path of a system, without its leading slash -> a path in the tree
@@ -35,24 +44,15 @@ class Unpacking:
         root.mkdir(parents=True, exist_ok=True)
 
     def tar(self, stream: IO[bytes], into: str = ".", strip: int = 0, layout: Layout | None = None) -> None:
-        try:
-            with tarfile.open(fileobj=stream, mode="r|*") as archive:
-                for member in archive:
-                    if layout is not None:
-                        _lay_out(member, layout)
-                    path = self._place(member.name, into, strip)
-                    if path is None:
-                        continue
-                    self._count(path, member.size if member.isreg() else 0)
-                    self._tar_member(archive, member, path, into, strip)
-        except (tarfile.TarError, EOFError, ValueError, OverflowError, UnicodeError) as error:
-            raise refused("the archive", f"it is damaged: {error}") from error
-        except OSError as error:
-            if error.errno is None:  # what a decompressor says
-                raise refused("the archive", f"it is damaged: {error}") from error
-            if error.errno in _OF_THE_DISK:
-                raise
-            raise refused(str(error.filename or "the archive"), f"it cannot be unpacked: {error.strerror}") from error
+        with _refusing_damage(), tarfile.open(fileobj=stream, mode="r|*") as archive:
+            for member in archive:
+                if layout is not None:
+                    _lay_out(member, layout)
+                path = self._place(member.name, into, strip)
+                if path is None:
+                    continue
+                self._count(path, member.size if member.isreg() else 0)
+                self._tar_member(archive, member, path, into, strip)
 
     def _tar_member(self, archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, into: str, strip: int) -> None:
         if member.isdir():
@@ -73,23 +73,20 @@ class Unpacking:
             raise refused(path, "it is neither a file, a directory nor a link")
 
     def zip(self, file: Path, into: str) -> None:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                for info in archive.infolist():
-                    path = self._place(info.filename, into, 0)
-                    if path is None:
-                        continue
-                    self._count(path, info.file_size)
-                    mode = info.external_attr >> 16
-                    if info.is_dir():
-                        self.directory(path)
-                    elif mode & 0o170000 not in (0, 0o100000):
-                        raise refused(path, "it is not a plain file")
-                    else:
-                        with archive.open(info) as content:
-                            self.file(path, content, info.file_size, mode & 0o777 or 0o644)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, RuntimeError) as error:
-            raise refused("the archive", f"it is damaged: {error}") from error
+        with _refusing_damage(), zipfile.ZipFile(file) as archive:
+            for info in archive.infolist():
+                path = self._place(info.filename, into, 0)
+                if path is None:
+                    continue
+                self._count(path, info.file_size)
+                mode = info.external_attr >> 16
+                if info.is_dir():
+                    self.directory(path)
+                elif mode & 0o170000 not in (0, 0o100000):
+                    raise refused(path, "it is not a plain file")
+                else:
+                    with archive.open(info) as content:
+                        self.file(path, content, info.file_size, mode & 0o777 or 0o644)
 
     def directory(self, path: str) -> None:
         """Plain directories all the way; one that is a link already is refused."""
@@ -167,6 +164,20 @@ class Unpacking:
             raise refused(path, f"there are more than {self._limits.entries} entries")
         if size > self._limits.file_bytes or self._bytes > self._limits.total_bytes:
             raise refused(path, f"there are more than {self._limits.total_bytes} bytes")
+
+
+@contextmanager
+def _refusing_damage() -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise refused("the archive", f"it is damaged: {error}") from error
+    except OSError as error:
+        if error.errno is None:  # what a decompressor says
+            raise refused("the archive", f"it is damaged: {error}") from error
+        if error.errno in _OF_THE_DISK:
+            raise
+        raise refused(str(error.filename or "the archive"), f"it cannot be unpacked: {error.strerror}") from error
 
 
 def matches(path: str, globs: Iterable[str]) -> bool:
