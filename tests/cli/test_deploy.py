@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -169,5 +170,10 @@ def test_a_published_version_is_updated_by_its_next_revision(operator: Gpuaas, r
     assert (newer["version"], newer["state"], images()) == ("1-r2", "published", 2)
     (still,) = deployed().json["items"]
     assert still["id"] == newer["id"]
+    for name in ("locks", "images", "bundles"):  # another machine, where nothing was ever built
+        shutil.rmtree(state / "runtimes" / name)
+    for _ in range(2):
+        (still,) = deployed("--relock").json["items"]
+        assert (still["id"], still["version"], images()) == (newer["id"], "1-r2", 0), "nothing is newer there either"
     assert operator("runtime", "info", "--catalog", "mytool:1", "--json").json["id"] == newer["id"]
     assert operator("runtime", "info", "--catalog", "mytool:1-r1", "--json").json["id"] == first["id"]

@@ -13,6 +13,7 @@ from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
+    from gpuaas.runtimes.manifest import Manifest
     from gpuaas.runtimes.recipe import Recipe
     from gpuaas.runtimes.settings import Settings
     from gpuaas.runtimes.shelf import Shelf
@@ -31,7 +32,7 @@ def to_build(
         return recipe
     there = msgspec.structs.replace(recipe, version=newest.version)
     if relock:
-        return _next(there, newest, architecture, settings, shelf)
+        return _next(session, there, newest, architecture, settings, shelf)
     if newest.state == "deprecated":
         raise Invalid(f"{newest.name} is deprecated.", "Say --relock to publish its next revision.")
     if not _same(session, there, newest):
@@ -67,26 +68,35 @@ def _newest(session: Session, recipe: "Recipe", project: str | None, architectur
 
 def _same(session: Session, recipe: "Recipe", newest: "RuntimeBundleView") -> bool:
     from gpuaas.runtimes.lock.lockfile import recipe_digest
+
+    return recipe_digest(_published(session, newest).recipe) == recipe_digest(recipe)
+
+
+def _published(session: Session, newest: "RuntimeBundleView") -> "Manifest":
     from gpuaas.runtimes.manifest import decode
 
     said: dict[str, Any] = session.client().runtimes.show(newest.id).manifest or {}
-    return recipe_digest(decode(msgspec.json.encode(said)).recipe) == recipe_digest(recipe)
+    return decode(msgspec.json.encode(said))
 
 
 def _next(
-    there: "Recipe", newest: "RuntimeBundleView", architecture: str, settings: "Settings", shelf: "Shelf"
+    session: Session,
+    there: "Recipe",
+    newest: "RuntimeBundleView",
+    architecture: str,
+    settings: "Settings",
+    shelf: "Shelf",
 ) -> "Recipe | RuntimeBundleView":
-    """Locked first: where nothing is newer than what the last build here was made of, nothing has to be made."""
+    """Locked first: where nothing is newer than what is published, wherever that was built, nothing has to be made."""
     from gpuaas.runtimes.lock import fresh
-    from gpuaas.runtimes.lock.lockfile import recipe_digest
+    from gpuaas.runtimes.lock.lockfile import lock_digest, recipe_digest
     from gpuaas.runtimes.resolve import Name
 
     name = Name(there.name, there.version)
     recipe = msgspec.structs.replace(there, version=name.revised(name.revision + 1))
     lock = fresh.fresh(recipe, architecture, settings, shelf)
-    before = fresh.known(there, architecture, shelf)
-    unchanged = before is not None and before.recipe == recipe_digest(there) and fresh.same_files(before, lock)
-    if unchanged and newest.state == "published":
+    as_there = msgspec.structs.replace(lock, runtime=there.id, recipe=recipe_digest(there))  # all that names a version
+    if newest.state == "published" and lock_digest(as_there) == _published(session, newest).lock:
         output.note(f"{newest.name} is made of the newest files already.")
         return newest
     fresh.keep(lock, recipe, shelf)
