@@ -44,6 +44,30 @@ def test_each_file_once(web: Registry, shelf: Shelf) -> None:
     assert [shelf.artifact(each.digest).read_bytes() for each in wanted] == [b"aaa", b"bbb"]
 
 
+@pytest.mark.parametrize("rotten", [b"aab", b"", b"aaaa"])
+def test_what_rotted_here_is_fetched_again(web: Registry, shelf: Shelf, rotten: bytes) -> None:
+    web.files = {"/a": b"aaa", "/b": b"bbb"}
+    wanted = [artifact(f"{web.url}/a", b"aaa", algorithm="sha512"), artifact(f"{web.url}/b", b"bbb")]
+    fetch(wanted, shelf, said)
+    shelf.artifact(wanted[0].digest).write_bytes(rotten)
+    told: list[str] = []
+    fetch(wanted, shelf, lambda message, percent: told.append(message))
+    assert shelf.artifact(wanted[0].digest).read_bytes() == b"aaa"
+    assert sorted(web.asked) == ["/a", "/a", "/b"]
+    assert told == ["a.tgz is damaged here, and is fetched again", "a 1", "1 files"]
+
+
+def test_what_rotted_here_and_is_gone_elsewhere_is_not_used(web: Registry, shelf: Shelf) -> None:
+    web.files = {"/a": b"aaa"}
+    wanted = artifact(f"{web.url}/a", b"aaa")
+    fetch([wanted], shelf, said)
+    shelf.artifact(wanted.digest).write_bytes(b"aab")
+    web.files = {}
+    with pytest.raises(Problem) as refused:
+        fetch([wanted], shelf, said)
+    assert refused.value.code == "not_in_registry"
+
+
 def test_from_a_file(shelf: Shelf, tmp_path: Path) -> None:
     (tmp_path / "x y.whl").write_bytes(b"wheel")
     one = artifact((tmp_path / "x y.whl").as_uri(), b"wheel")

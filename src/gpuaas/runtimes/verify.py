@@ -10,7 +10,7 @@ from msgspec import Struct
 from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import activate, tree, untrusted
 from gpuaas.runtimes.build import checks
-from gpuaas.runtimes.build.base import ensure_base
+from gpuaas.runtimes.build.base import base_of, ensure_base
 from gpuaas.runtimes.build.fetch import fetch
 from gpuaas.runtimes.build.sandbox import Sandbox
 from gpuaas.runtimes.intact import CHANGED, findings
@@ -96,7 +96,7 @@ def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None
     except (Problem, msgspec.DecodeError, UnicodeError) as error:
         raise damaged(manifest.id, "lock.json cannot be read") from error
     with shelf.workspace() as work:
-        if not all(shelf.artifact(each.digest).exists() for each in lock.base):
+        if not base_of(lock.base, shelf).exists():
             fetch(lock.base, shelf, say)
         base = ensure_base(lock.base, shelf, work)
         image, seen = shelf.image(manifest.layers[0].sha256), work / "seen"

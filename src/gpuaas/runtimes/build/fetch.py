@@ -1,4 +1,7 @@
-"""Downloads what a lock names: each file once, bounded, and only under its digest after its bytes have it."""
+"""Downloads what a lock names: each file once, bounded, and only under its digest after its bytes have it.
+
+What is here already is read before it is used: a disk forgets, and one wrong file would be in every later build.
+"""
 
 import hashlib
 import os
@@ -21,7 +24,14 @@ _CHUNK = 1 << 20
 
 
 def fetch(artifacts: Iterable[Artifact], shelf: Shelf, say: Callable[[str, int | None], None]) -> None:
-    missing = {each.digest: each for each in artifacts if not shelf.artifact(each.digest).exists()}
+    wanted = {each.digest: each for each in artifacts}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        states = pool.map(lambda digest: _is_whole(shelf.artifact(digest), digest), wanted)
+        whole = dict(zip(wanted, states, strict=True))
+    missing = {digest: each for digest, each in wanted.items() if not whole[digest]}
+    for digest, artifact in missing.items():
+        if whole[digest] is False:
+            say(f"{artifact.file} is damaged here, and is fetched again", None)
     done = 0
     counting = threading.Lock()
     with web.client() as http:
@@ -42,6 +52,18 @@ def fetch(artifacts: Iterable[Artifact], shelf: Shelf, say: Callable[[str, int |
                 pool.shutdown(cancel_futures=True)
                 raise
     say(f"{len(missing)} files" if missing else "everything is here", 100)
+
+
+def _is_whole(file: Path, wanted: str) -> bool | None:
+    """None: it is not here."""
+    algorithm, _, digest = wanted.partition(":")
+    try:
+        with file.open("rb") as opened:
+            return hashlib.file_digest(opened, algorithm).hexdigest() == digest
+    except FileNotFoundError:
+        return None
+    except OSError:  # a disk that cannot read it; another copy may lie elsewhere on it
+        return False
 
 
 def _fetch(artifact: Artifact, shelf: Shelf, http: httpx.Client) -> None:
