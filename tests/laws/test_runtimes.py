@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from gpuaas.node.board import Trouble
 from gpuaas.node.host.fake import Crash
+from gpuaas.node.retry import LONGEST_DELAY_SECONDS
+from gpuaas.node.steps.runtimes import TRIES
 from gpuaas.node.upkeep import Upkeep, keep_up
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 from node.samples import ID, STORE, World, body, key
@@ -79,6 +81,13 @@ def shown(world: World) -> dict[str, bool]:
     view = set(world.host.state.views.get(ID, {}))
     assert current <= view, "current dangles"
     return {each: each in current for each in view}
+
+
+def pass_time(world: World, seconds: float) -> None:
+    """With an agent at work, which looks once a second."""
+    for _ in range(int(seconds)):
+        world.clock.advance(1)
+        world.settle()
 
 
 def told(world: World) -> dict[str, bool]:
@@ -196,9 +205,69 @@ def test_whatever_fails_the_machine_is_ready(part: str, times: int) -> None:
     assert {each.state for each in condition.runtimes} == ({"ready"} if times == 1 else {"failed"})
     assert all(each.code == "runtimes_failed" and each.message for each in condition.runtimes if times > 1)
     world.host.heal()
-    apply(world)  # what a server does then: the version before is wanted again
+    pass_time(world, LONGEST_DELAY_SECONDS)
+    assert shown(world) == told(world) == AFTER[upgrade]
+    apply(world)  # what a server does as well: the version before is wanted again
     world.settle()
     assert shown(world) == told(world) == AFTER[apply]
+
+
+@pytest.mark.parametrize("part", ["before", "shown", "after", "image"])
+def test_what_fails_after_a_reboot_comes_back_by_itself(part: str) -> None:
+    """Nobody asks for it again. It is tried less and less often, and told as failed until it is ready."""
+    world = before(remove)
+    world.host.reboot()
+    world.host.unusable |= {OLD, NEW} if part == "image" else set()
+    world.host.fail(f"runtimes_ensure:{part}", times=9999)
+    world.agent()
+    world.settle()
+    assert world.host.state.containers[ID].running
+    world.host.log.clear()
+    pass_time(world, 3600)
+    assert world.condition().state == "ready"
+    assert {each.state for each in world.condition().runtimes} == {"failed"}
+    assert {verb for verb, _ in world.host.log} == {"runtimes_ensure"}
+    assert 50 < len(world.host.log) / (1 if part == "image" else TRIES) < 80
+    world.host.heal()
+    world.host.unusable.clear()
+    pass_time(world, LONGEST_DELAY_SECONDS)
+    assert shown(world) == told(world) == AFTER[upgrade]
+    world.host.log.clear()
+    pass_time(world, 3600)
+    assert world.host.log == []
+
+
+def test_what_could_not_be_taken_away_goes_later() -> None:
+    """It was the last one: nothing is told of it any more, and nobody would ask again."""
+    world = before(remove)
+    world.host.fail("runtimes_ensure", times=TRIES)
+    remove(world)
+    world.settle()
+    assert world.condition().runtimes == []
+    assert shown(world) == AFTER[upgrade]
+    pass_time(world, LONGEST_DELAY_SECONDS)
+    assert shown(world) == told(world) == AFTER[remove]
+
+
+def _no_place(world: World) -> None:
+    world.host.state.containers[ID].has_view = False
+
+
+def _not_coming(world: World) -> None:
+    del world.host.state.images[NEW]
+    world.runner.fetched(NEW, [ID], Trouble("no_room", "The disk is full.", final=True))
+
+
+@pytest.mark.parametrize("trouble", [_no_place, _not_coming])
+def test_what_trying_again_does_not_heal_is_left_alone(trouble: Change) -> None:
+    world = before(upgrade)
+    trouble(world)
+    upgrade(world)
+    world.settle()
+    assert "failed" in {each.state for each in world.condition().runtimes}
+    world.host.log.clear()
+    pass_time(world, 3600)
+    assert world.host.log == []
 
 
 def test_an_image_that_is_on_its_way_changes_nothing_else() -> None:

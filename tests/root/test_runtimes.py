@@ -174,6 +174,25 @@ def test_what_cannot_be_mounted_fails_and_leaves_the_version_before(world: World
     wanted = [one.spec("tool", "1.0", current=False), broken.spec("tool", "9")]
     assert apply(world, *wanted) == [("tool", "1.0", "ready", True), ("tool", "9", "failed", False)]
     assert world.ssh(f"{PLACE}/tool/current/bin/tool; ls {PLACE}/tool") == "1.0\n1.0\ncurrent"
+    upkeep = Upkeep(world.runner, world.clock)
+    assert world.node.host.images_unread() == {broken.digest: False}
+    assert upkeep.read_behind() is None
+    world.clock.advance(3600)
+    assert world.runner.wanted() == [ID], "it is tried again"
+    assert world.settle().runtimes[1].code == "image_unusable"
+    assert world.node.host.images_unread() == {}, "but not read all the time"
+
+
+def test_what_could_not_be_mounted_is_shown_as_soon_as_it_can_be(world: World, one: Image) -> None:
+    apply(world)
+    place = world.node.config.paths.run / "images"
+    place.symlink_to("nowhere")
+    assert apply(world, one.spec("tool", "1.0")) == [("tool", "1.0", "failed", False)]
+    place.unlink()
+    assert world.runner.wanted() == []
+    world.clock.advance(1)
+    assert told(world.settle()) == [("tool", "1.0", "ready", True)]
+    assert world.ssh(f"{PLACE}/tool/current/bin/tool") == "1.0"
 
 
 def test_it_outlives_a_restart_an_agent_and_a_reboot(world: World, one: Image, two: Image) -> None:

@@ -54,6 +54,7 @@ class Board:
         self.made: dict[str, Made] = {}
         self.retries: dict[str, Retry] = {}
         self.stale: set[str] = set()  # settled, but something that their runtimes wait for has changed
+        self.looks: dict[str, Retry] = {}  # settled, but something failed with their runtimes, which is tried again
         self.troubles: dict[str, Trouble] = {}  # by the digest of an image
         self._journal = journal
         self._clock = clock
@@ -63,6 +64,7 @@ class Board:
         """A record was opened or has a new spec. Some conditions need no pass: they follow from the record alone."""
         self.settled.pop(record.id, None)
         self.retries.pop(record.id, None)
+        self.looks.pop(record.id, None)
         self.stale.discard(record.id)
         if record.gone and (not record.told or record.told != self._journal.lineage):
             self.conditions[record.id] = gone(record)
@@ -92,7 +94,10 @@ class Board:
         target: Target,
         made: Made,
         runtimes: Iterable[RuntimeReport] = (),
+        *,
+        again: bool = False,
     ) -> None:
+        """`again`: it is, but its runtimes should be tried again."""
         with self._lock:
             record = self.current(spec)
             if record is None:
@@ -102,14 +107,18 @@ class Board:
             self.settled[spec.id] = target
             self.made[spec.id] = made
             self.retries.pop(spec.id, None)
+            self._look_later(spec, again)
             told = self._told(spec, runtimes)
             self.conditions[spec.id] = progress.condition("ready", host_key=made.host_key, runtimes=told)
 
-    def runtimes(self, spec: Spec, reports: Iterable[RuntimeReport]) -> None:
+    def runtimes(self, spec: Spec, reports: Iterable[RuntimeReport], *, again: bool) -> None:
         """How they stand now, on a machine of which nothing else has changed."""
         with self._lock:
+            if self.current(spec) is None:
+                return
+            self._look_later(spec, again)
             before = self.conditions.get(spec.id)
-            if self.current(spec) is not None and before is not None and before.state == "ready":
+            if before is not None and before.state == "ready":
                 self.conditions[spec.id] = replace(before, runtimes=self._told(spec, reports))
 
     def gone(self, spec: Spec, progress: Progress, scrubs: Iterable[Scrub]) -> None:
@@ -145,6 +154,11 @@ class Board:
         self.settled.pop(spec.id, None)
         return retry
 
+    def is_stale(self, id: str) -> bool:
+        """Whether its runtimes should be looked at now. Ask with the lock held."""
+        look = self.looks.get(id)
+        return id in self.stale or (look is not None and not look.is_waiting(self._clock.boottime()))
+
     def told(self, condition: Condition) -> None:
         """The server has this report. A deletion that it knows of is not reported to it again."""
         if condition.state != "gone":
@@ -156,6 +170,13 @@ class Board:
             if record.told != self._journal.lineage:
                 self._journal.change(condition.id, told=self._journal.lineage)
             del self.conditions[condition.id]
+
+    def _look_later(self, spec: Spec, again: bool) -> None:
+        if again:
+            version = (spec.incarnation, spec.generation)
+            self.looks[spec.id] = after_failure(self.looks.get(spec.id), version, self._clock.boottime())
+        else:
+            self.looks.pop(spec.id, None)
 
     def _told(self, spec: Spec, reports: Iterable[RuntimeReport]) -> list[RuntimeReport]:
         """What stands in the way of one that is not here yet, or is to be read again first."""

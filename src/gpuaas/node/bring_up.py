@@ -29,6 +29,7 @@ class _End:
     why: Exception | None = None
     host_key: str = ""
     runtimes: tuple[RuntimeReport, ...] = ()
+    again: bool = False
     done: bool = False
 
 
@@ -52,6 +53,7 @@ def bring_up(
         for step in STEPS[:-1]:
             progress.done(step.name)
     runtimes: tuple[RuntimeReport, ...] = ()
+    again = False
     for lanes in stages:
         for end in run([partial(_lane, host, board, spec, body, progress, lane) for lane in lanes]):
             if end.step is not None and end.why is not None:
@@ -60,20 +62,21 @@ def bring_up(
                 board.failed(spec, progress, failure, end.why)
             if not end.done:
                 return
-            host_key, runtimes = end.host_key or host_key, end.runtimes or runtimes
+            host_key, runtimes, again = end.host_key or host_key, end.runtimes or runtimes, end.again or again
     applied = Applied(spec.incarnation, spec.generation, body.restarts, host.boot_id(), boot_config(body))
-    board.ready(spec, progress, applied, target, Made(body, host_key), runtimes)
+    board.ready(spec, progress, applied, target, Made(body, host_key), runtimes, again=again)
 
 
 def look_again(host: Host, board: Board, spec: Spec, body: AllocationBody) -> None:
     """At what may have become of its runtimes; the machine is as it should be."""
-    board.runtimes(spec, Runtimes().ensure(host, spec.id, body).runtimes)
+    outcome = Runtimes().ensure(host, spec.id, body)
+    board.runtimes(spec, outcome.runtimes, again=outcome.again)
 
 
 def _lane(
     host: Host, board: Board, spec: Spec, body: AllocationBody, progress: Progress, steps: Sequence[Step]
 ) -> _End:
-    host_key = ""
+    host_key, again = "", False
     runtimes: tuple[RuntimeReport, ...] = ()
     for step in steps:
         progress.started(step.name)
@@ -86,7 +89,8 @@ def _lane(
             return _End(step, outcome)
         progress.done(step.name)
         host_key, runtimes = outcome.host_key or host_key, outcome.runtimes or runtimes
-    return _End(host_key=host_key, runtimes=runtimes, done=True)
+        again |= outcome.again
+    return _End(host_key=host_key, runtimes=runtimes, again=again, done=True)
 
 
 def limit_access(host: Host, id: str, body: AllocationBody) -> bool:

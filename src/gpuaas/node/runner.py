@@ -103,7 +103,10 @@ class Runner:
         return record is not None and record.spec is not None and record.spec.body is not None
 
     def due(self) -> float | None:
-        """The boottime at which `wanted` may name more without any event: a retry, or the end of the lease."""
+        """The boottime at which `wanted` may name more without any event: a retry, or the end of the lease.
+
+        Runtimes that failed are tried again too, whenever somebody asks next: no machine waits for them.
+        """
         now = self.clock.boottime()
         with self._lock:
             times = [retry.at for retry in self._board.retries.values()]
@@ -276,7 +279,7 @@ class Runner:
         if record.poisoned and (self.lease.held() or not has_leased_keys(body)):
             return False
         settled = self._board.settled.get(record.id) == self._target(record.spec, body)
-        return not settled or record.id in self._board.stale
+        return not settled or self._board.is_stale(record.id)
 
     def _target(self, spec: Spec, body: AllocationBody) -> Target:
         return (spec.incarnation, spec.generation), self.lease.held() and has_leased_keys(body)
@@ -289,7 +292,7 @@ class Runner:
         target = self._target(spec, spec.body)
         body = spec.body if target[1] else without_leased_keys(spec.body)
         with self._lock:
-            stale = spec.id in self._board.stale
+            stale = self._board.is_stale(spec.id)
             self._board.stale.discard(spec.id)
         if not record.poisoned:
             self._look(record)

@@ -159,6 +159,23 @@ def test_a_version_that_fails_is_taken_out_and_the_one_before_is_wanted_again(
     assert [type for type, _ in events(cluster)] == ["runtime.applied", "runtime.failed"]
 
 
+def test_a_version_that_becomes_ready_after_it_failed_is_taken_out_all_the_same(
+    cluster: Cluster, agent: Agent, machine: str
+) -> None:
+    """A node tries again what failed, until it hears that it is not wanted any more."""
+    publish(cluster, "1", "2")
+    apply(cluster, machine, "torch", "1")
+    agent.settle()
+    started = apply(cluster, machine, "torch", "2")
+    (asked,) = agent.pull()
+    for refused in ({"2"}, set[str]()):
+        agent.refused = refused
+        agent.report(agent._outcome(asked, frozenset()))
+    assert operation(cluster, started).state == "failed"
+    assert states(cluster, machine) == {"torch:1": "applied"}
+    assert specified(agent, machine) == ["torch:1*"]
+
+
 def test_a_node_without_room_says_so_and_the_version_before_stays(cluster: Cluster, agent: Agent, machine: str) -> None:
     publish(cluster, "1", "2")
     apply(cluster, machine, "torch", "1")
@@ -334,6 +351,10 @@ def test_what_was_there_and_is_damaged_is_told_once(cluster: Cluster, agent: Age
     assert (row.state, row.observed, row.message) == ("applied", "failed", "It is damaged.")
     assert [type for type, _ in events(cluster, "runtime.damaged")] == ["runtime.damaged"]
     assert specified(agent, machine) == ["torch:1*"]
+    agent.refused = set()
+    agent.report(agent._outcome(agent.specs[machine], frozenset()))
+    (row,) = [row for row, _ in cluster.store.transact(allocation_runtimes.live, machine)]
+    assert (row.state, row.observed, row.message) == ("applied", "ready", ""), "the node has healed it"
 
 
 def test_by_id_by_name_or_by_both_if_they_agree(cluster: Cluster, agent: Agent, machine: str) -> None:

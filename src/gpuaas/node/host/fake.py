@@ -81,6 +81,7 @@ class FakeHost(Faults):
         self.every_image = False  # as if all images of runtimes had been fetched long ago
         self.damaged: set[str] = set()  # images of which a byte has changed
         self.touched: set[str] = set()  # images whose files are not as they were when they were last read
+        self.unusable: set[str] = set()  # images that the kernel does not mount
         self.run_from: set[tuple[str, str]] = set()  # allocation and <bundle>/<version>: somebody runs it
         self.room_bytes: int | None = None  # for images
         self.disk_low = False  # as far as images are concerned
@@ -281,7 +282,7 @@ class FakeHost(Faults):
             self._asked[id] = {f"{each.bundle}/{each.version}" for each in body.runtimes}
             run = {key for other, key in self.run_from if other == id}
             switching = partial(self._part, "runtimes_ensure:shown", id)
-            images = fake_runtimes.Images(self._has_image, self._arrived, self.touched)
+            images = fake_runtimes.Images(self._has_image, self._arrived, self.touched, self.unusable)
             reports = fake_runtimes.show(self.state, id, body.runtimes, images, switching, run)
             if not body.runtimes:
                 self.state.described.discard(id)

@@ -17,9 +17,10 @@ class Images:
     is_here: Callable[[str], bool]
     arrived: Callable[[str], int]
     touched: Collection[str]
+    unusable: Collection[str]
 
     def usable(self, digest: str) -> bool:
-        return self.is_here(digest) and digest not in self.touched
+        return self.is_here(digest) and digest not in self.touched and digest not in self.unusable
 
 
 def show(
@@ -53,6 +54,9 @@ def _report(spec: RuntimeSpec, images: Images, is_shown: bool, links: dict[str, 
     current, arrived = links.get(spec.bundle) == spec.version, images.arrived(spec.digest)
     if is_shown and images.usable(spec.digest):
         return RuntimeReport(spec.bundle, spec.version, "ready", current)
+    if images.is_here(spec.digest) and spec.digest in images.unusable:
+        said = "Its image cannot be mounted on this node: it is a model of one that cannot."
+        return RuntimeReport(spec.bundle, spec.version, "failed", current, code="image_unusable", message=said)
     if images.is_here(spec.digest):
         return RuntimeReport(spec.bundle, spec.version, "fetching", current, code="reading", message=READING)
     percent = min(99, arrived * 100 // max(1, spec.size)) if arrived else None

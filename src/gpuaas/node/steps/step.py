@@ -15,6 +15,7 @@ class Outcome:
     host_key: str = ""
     scrubs: tuple[Scrub, ...] = ()
     runtimes: tuple[RuntimeReport, ...] = ()
+    again: bool = False  # something of them failed that may not fail the next time
 
 
 class Step(Protocol):

@@ -73,6 +73,7 @@ class Views:
         self._shared = shared
         self.busy: set[str] = set()  # allocations that show what they should not: somebody runs it
         self.unread: dict[str, bool] = {}  # images that should be read, and whether somebody waits for that
+        self._unusable: set[str] = set()  # images that could not be mounted the last time
         self._handles: dict[str, Handle] = {}
         self._opening = threading.Lock()
 
@@ -142,16 +143,22 @@ class Views:
         try:
             self._shared.ensure(spec.digest)
         except HostError as error:
-            self.unread.setdefault(spec.digest, False)  # perhaps it is damaged where the kernel looks
+            if spec.digest not in self._unusable or self._was_long_unread(spec.digest):  # it is tried again and again
+                self.unread.setdefault(spec.digest, False)  # perhaps it is damaged where the kernel looks
+            self._unusable.add(spec.digest)
             return _failed(spec, "image_unusable", f"Its image cannot be mounted on this node: {error.cause}.")
+        self._unusable.discard(spec.digest)
         try:
             self._place(id, uid_base, spec, seen.handle)
         except HostError as error:
             return _failed(spec, "mount_failed", f"It could not be shown to the machine: {error.cause}.")
         seen.devices[key] = "new"
-        if time.time() - self._store.read_at(spec.digest) > _READ_SECONDS:
+        if self._was_long_unread(spec.digest):
             self.unread.setdefault(spec.digest, False)
         return RuntimeReport(*key, "ready")
+
+    def _was_long_unread(self, digest: str) -> bool:
+        return time.time() - self._store.read_at(digest) > _READ_SECONDS
 
     def _place(self, id: str, uid_base: int, spec: RuntimeSpec, view: Handle) -> None:
         """On top of another build of this version: whoever runs from that one keeps it."""
