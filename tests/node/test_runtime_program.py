@@ -12,11 +12,24 @@ from gpuaas.runtimes.resolve import Name, resolve
 PROGRAM = Path(runtimes.__file__).parent / "gpuaas-runtime.sh"
 HERE = [
     Name("python", "3.9"),
-    Name("python", "3.11", default=True),
+    Name("python", "3.11"),
+    Name("python", "3.11-r2", default=True),
     Name("python", "3.11.9"),
+    Name("python", "3.11.9-r9"),
+    Name("python", "3.11.9-r10"),
     Name("python", "3.11+ml"),
+    Name("python", "3.11+ml-r2"),
+    Name("python", "3.11+ml-r10"),
+    Name("python", "3.10-r3"),
     Name("python", "3.12-ml"),
     Name("python", "3.12+ml"),
+    Name("python", "3.12+ml-r2"),
+    Name("node", "18-r2", default=True),
+    Name("node", "22rc1"),
+    Name("node", "22"),
+    Name("go", "1.22", default=True),
+    Name("go", "1.022"),
+    Name("java", "17-r1234567", default=True),
     Name("pytorch", "2.13.0-cpu", default=True),
     Name("pytorch-notebook", "2.13.0-cpu", default=True),
     Name("rust", "stable", default=True),
@@ -25,10 +38,15 @@ SPELLINGS = [
     *(name.id for name in HERE),
     *(name.id.replace(":", "@") for name in HERE),
     *(name.dashed for name in HERE),
-    *("python", "pytorch", "pytorch-notebook", "rust"),
+    *("python", "node", "go", "java", "pytorch", "pytorch-notebook", "rust"),
     *("python@3.11.x", "python:3.x", "python@3.9.x", "python@latest", "rust:latest", "pytorch@2.x", "python:3.12-ml"),
     *("python:3.11-ml", "python@3.12.x", "python@3.1.x", "python:", "python@", "python:.x", "python:x", "python:3.13"),
     *("pyhton:3.11", "ml", "3.11", "python3.11", "python:3.11+nlp", "python:current", "python-3.12-ml", "PYTHON"),
+    *("python:3.11-r1", "python@3.11-r1", "python-3.11-r1", "python:3.11-r3", "python:3.11-r02", "python-3.11-r10"),
+    *("python:3.11+ml-r1", "python@3.11-ml-r2", "python-3.11-ml-r10", "python-3.11-ml-r3", "python:3.11.9-r1"),
+    *("python@3.10.x", "python:3.10", "python-3.10", "python:3.10-r1", "python@3.11.9.x", "python-3.12-ml-r2"),
+    *("node:18", "node@18.x", "node-18", "node:18-r1", "node:latest", "go@latest", "go:1.x", "java:17", "java-latest"),
+    *("python@3.11:ml", "python:3.11@ml", "python:r2", "python-r2", "python:-r2", "python:3.11-r2.x", "python:3.11-r"),
     *("python:3.11:ml", "python@3.11@ml", "torch", "python-", "python-3.11-", "rust-stable-x", "rust+stable"),
 ]
 
@@ -70,14 +88,15 @@ def test_what_is_refused_is_refused_with_what_there_is(place: Path) -> None:
     assert (code, said) == (
         3,
         "gpuaas-runtime: there is no runtime python@3.13 here. Nearest: "
-        "python:3.11 python:3.11+ml python:3.11.9 python:3.12+ml python:3.12-ml python:3.9",
+        "python:3.10-r3 python:3.11 python:3.11+ml python:3.11+ml-r10 python:3.11+ml-r2 python:3.11-r2 python:3.11.9 "
+        "python:3.11.9-r10 python:3.11.9-r9 python:3.12+ml python:3.12+ml-r2 python:3.12-ml python:3.9",
     )
     code, _, said = run(place, "use", "jupyter")
     assert code == 3
     assert "There is: " in said
     assert "rust:stable" in said
     code, _, said = run(place, "use", "python-3.12-ml")
-    assert (code, said) == (2, "gpuaas-runtime: python-3.12-ml can mean several: python:3.12+ml python:3.12-ml")
+    assert (code, said) == (2, "gpuaas-runtime: python-3.12-ml can mean several: python:3.12+ml-r2 python:3.12-ml")
 
 
 @pytest.mark.parametrize("spec", ["", "../../etc", "..", "..:..", "a/b", "$(id)", "a b", "*", "python:*", "-n", ".:."])

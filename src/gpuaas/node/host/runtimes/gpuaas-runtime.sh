@@ -11,7 +11,8 @@ gpuaas-runtime current [RUNTIME]         the current version of each, or of one
 gpuaas-runtime info RUNTIME              where it is, its digest, since when it is here
 gpuaas-runtime use RUNTIME [-- COMMAND]  a shell in which it is active, or one command
 RUNTIME is a name like pytorch, which means its current version, or says which one of those that are here:
-python:3.11+ml, python@3.11+ml, python-3.11-ml; python@3.11.x and python@latest mean the newest without a tag.
+python:3.11+ml, python@3.11+ml, python-3.11-ml mean its newest revision, python:3.11+ml-r2 that one;
+python@3.11.x and python@latest mean the newest without a tag.
 To activate one in the shell that you have: . /opt/gpuaas/runtimes/NAME/current/activate.sh
 END
 }
@@ -35,33 +36,67 @@ here() { # every version, as NAME:VERSION
     done
 }
 
-dashed() { printf '%s\n' "$1" | tr ':@+' '---'; }
+revisions() { # every version: without its revision and with dashes only, the revision, the id
+    here | sed -e h -e 'y/:@+/---/' -e G -e 's/-r\([1-9][0-9]\{0,5\}\)\n/ \1 /' -e t -e 's/\n/ 1 /'
+}
 
-spelled() { # those that a full spelling means; where nothing parts name and version, dashes part anything
-    here | while read -r each; do
-        case $1 in "${each%%:*}"[:@]*) ;; *[:@]*) continue ;; esac
-        [ "$(dashed "$each")" = "$(dashed "$1")" ] && printf '%s\n' "$each"
+latest() { # of those with the highest rank, each version in its newest revision
+    best='' seen=' '
+    sort -k 1,1r -k 2,2nr | while read -r rank revision id; do
+        [ "${best:=$rank}" = "$rank" ] || break
+        line=${id%"-r$revision"}
+        case $seen in *" $line "*) continue ;; esac
+        seen="$seen$line "
+        printf '%s\n' "$id"
+    done | sort
+}
+
+spelled() { # of NAME, or of any where dashes part everything: exactly, or else with dashes; a revision, or the newest
+    wanted=$(printf '%s\n' "$2" | tr ':@+' '---')
+    revisions | while read -r dashed revision id; do
+        case ${1:-"${id%%:*}"} in "${id%%:*}") ;; *) continue ;; esac
+        case $2 in "${id%"-r$revision"}-r$revision") rank=4 ;; "${id%"-r$revision"}") rank=3 ;; *) rank=0 ;; esac
+        case $rank$wanted in "0$dashed-r$revision") rank=2 ;; "0$dashed") rank=1 ;; esac
+        [ $rank -eq 0 ] || printf '%s %s %s\n' "$rank" "$revision" "$id"
+    done | latest
+}
+
+order() { # a rank that sorts 3.9 before 3.11, and what is no number after numbers
+    rest=$1. key=''
+    while [ -n "$rest" ]; do
+        part=${rest%%.*} rest=${rest#*.}
+        case $part in
+        '' | *[!0-9]*) key=$key,1$part ;;
+        *) part=00000000000000000000$part && key=$key,0${part#"${part%????????????????????}"} ;;
+        esac
     done
+    printf '%s\n' "$key"
 }
 
 newest() { # of NAME, with a version that begins with these parts, without a tag
-    here | while read -r each; do
-        [ "${each%%:*}" = "$1" ] || continue
-        case ${each#*:} in *[!a-z0-9.]*) continue ;; esac
-        case ${each#*:}. in "$2"*) printf '%s\n' "$each" ;; esac
-    done | sort -V | tail -n 1
+    revisions | while read -r dashed revision id; do
+        version=${id%"-r$revision"} && version=${version#*:}
+        [ "${id%%:*}" = "$1" ] || continue
+        case $version in *[!a-z0-9.]*) continue ;; esac
+        case $version. in "$2"*) printf '%s %s %s\n' "$(order "$version")" "$revision" "$id" ;; esac
+    done | latest
 }
 
 meant() { # the rules of the platform's catalog, for what is here
+    export LC_ALL=C
     case $1 in '' | [!a-zA-Z0-9]* | *[!a-zA-Z0-9.+:@_-]*) return 2 ;; esac
-    here | grep -xF "$(printf '%s\n' "$1" | sed 's/[:@]/:/')" && return
     case $1 in
-    *[:@]latest) newest "${1%%[:@]*}" '' ;;
-    *[:@]*.x) part=${1#*[:@]} && newest "${1%%[:@]*}" "${part%x}" ;;
-    *[:@]) ;;
-    *) spelled "$1" ;;
+    *:*) name=${1%%:*} part=${1#*:} ;;
+    *@*) name=${1%%@*} part=${1#*@} ;;
+    *) spelled '' "$1" && return ;;
     esac
-    return 0
+    found=$(spelled "$name" "$name:$part")
+    case $found,$part in
+    ,latest) newest "$name" '' ;;
+    ,*.x) newest "$name" "${part%x}" ;;
+    ,*) ;;
+    *) printf '%s\n' "$found" ;;
+    esac
 }
 
 nearest() { # the versions of a bundle with which it begins, or all that there is
