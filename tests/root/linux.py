@@ -34,7 +34,7 @@ class Node:
         number = zlib.crc32(f"{os.getpid()}{work}".encode())
         self.config = dataclasses.replace(
             LinuxConfig(
-                paths=Paths(work / "state", work / "run", images),
+                paths=Paths(work / "state", work / "run", images, work / "etc"),
                 hostname="test-node",
                 simulate_gpus=gpus,
                 prefix=f"gpuaas-test-{number:08x}",

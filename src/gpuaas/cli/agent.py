@@ -30,6 +30,9 @@ def _node_options(command: _Command) -> _Command:
                      default=lambda: default_state_dir() / "agent", help="Where it keeps everything."),
         click.option("--run-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
                      default=Path("/run/gpuaas"), show_default=True, help="What need not survive a reboot."),
+        click.option("--etc-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
+                     help="Where it says which runtimes each machine has.  "
+                     "[default: /etc/gpuaas; with a --run-dir of its own, the state directory]"),
         click.option("--name", default=socket.gethostname, help="The node's name in the fleet."),
         click.option("--simulate-gpus", default="", metavar="NxMODEL",
                      help="Such as 8xH100, or 2xH100:7x1g.10gb for MIG.  [default: real ones]"),
@@ -77,14 +80,15 @@ def run(**options: Any) -> None:
 
 
 @agent.command(cls=Command)
+@click.option("--purge", is_flag=True, help="Leave nothing outside of the state directory, which you delete next.")
 @_node_options
 @click.pass_obj
-def clear(session: Session, /, **options: Any) -> None:
+def clear(session: Session, /, purge: bool, **options: Any) -> None:
     """Stop every machine of this node and take its mounts, networks and cgroups away. Data stays."""
     from gpuaas.node.config import AgentConfig
     from gpuaas.node.main import clear_host
 
-    clear_host(AgentConfig(server_url="http://localhost", **options))
+    clear_host(AgentConfig(server_url="http://localhost", **options), purge=purge)
     output.json({"cleared": True}) if session.json else output.echo("This node is clear.")
 
 

@@ -35,7 +35,7 @@ def down(session: Session, state_dir: Path, purge: bool, yes: bool) -> None:
     with place.locked():
         stopped = [daemon.name for daemon in (place.agent, place.server) if daemon.stop(_GRACE_SECONDS)]
         if not place.settings().modelled:
-            _clear_node(place)
+            _clear_node(place, purge=purge)
         if _stop_postgres(place):
             stopped.append("postgres")
         if purge:
@@ -45,9 +45,10 @@ def down(session: Session, state_dir: Path, purge: bool, yes: bool) -> None:
     return output.echo(f"Stopped: {', '.join(stopped) or 'nothing was running'}." + (" Deleted." if purge else ""))
 
 
-def _clear_node(place: Installation) -> None:
+def _clear_node(place: Installation, *, purge: bool) -> None:
     """Ends the machines and takes mounts, networks and cgroups away; the next `up` brings the machines back."""
     command = [sys.executable, "-P", "-m", "gpuaas.cli.main", "agent", "clear", *place.node_options(place.settings())]
+    command += ["--purge"] if purge else []
     done = subprocess.run(command, cwd="/", capture_output=True, text=True)
     if done.returncode != 0:
         raise Problem("not_cleared", 500, "The machines on this node could not be stopped.",

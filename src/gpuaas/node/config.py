@@ -18,6 +18,7 @@ class AgentConfig:
     fetch_mib_per_second: float = 0  # of images of runtimes; 0: as fast as they come
     # Everything below has another value for a second agent on the same machine.
     run_dir: Path = Path("/run/gpuaas")
+    etc_dir: Path | None = None  # where operators look: see `Paths.etc`
     prefix: str = "gpuaas"  # of cgroups and of the nft table
     interfaces: str = "gv"  # what the names of network interfaces begin with
     pool: str = "198.18.0.0/15"  # the addresses of machines, behind this node's own

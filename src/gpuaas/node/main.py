@@ -32,6 +32,7 @@ from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.interface import Disk, Host
 from gpuaas.node.host.linux import LinuxConfig, LinuxHost
 from gpuaas.node.host.paths import Paths
+from gpuaas.node.host.runtimes import descriptor
 from gpuaas.node.identity import Identity, identity
 from gpuaas.node.join import join
 from gpuaas.node.journal import Journal
@@ -109,18 +110,27 @@ def join_fleet(config: AgentConfig, patience_seconds: float = 30.0) -> str:
 
 def import_image(config: AgentConfig, archive: Path, name: str) -> str:
     """Takes a root file system (tarball, OCI archive, `docker save`) into the node's store. Answers its version."""
-    return Images(Paths(config.state_dir, config.run_dir, config.image_store)).import_archive(archive, name)
+    return Images(_paths(config)).import_archive(archive, name)
 
 
 def list_images(config: AgentConfig) -> list[str]:
-    return Images(Paths(config.state_dir, config.run_dir, config.image_store)).versions()
+    return Images(_paths(config)).versions()
 
 
-def clear_host(config: AgentConfig) -> None:
-    """Stops every machine of this node and takes away all that is not a file. Data stays; the next agent goes on."""
+def clear_host(config: AgentConfig, *, purge: bool = False) -> None:
+    """Stops every machine of this node and takes away all that is not a file. Data stays; the next agent goes on.
+
+    `purge` takes what is kept outside of the state directory too, for who deletes that next.
+    """
     if config.host == "linux":
         with _alone(config):
             linux_host(config).shut_down()
+            if purge:
+                descriptor.forget(_paths(config))
+
+
+def _paths(config: AgentConfig) -> Paths:
+    return Paths(config.state_dir, config.run_dir, config.image_store, config.etc_dir)
 
 
 def modelled_host(config: AgentConfig) -> Host:
@@ -132,7 +142,7 @@ def modelled_host(config: AgentConfig) -> Host:
 def linux_host(config: AgentConfig) -> LinuxHost:
     return LinuxHost(
         LinuxConfig(
-            paths=Paths(config.state_dir, config.run_dir, config.image_store),
+            paths=_paths(config),
             hostname=config.name,
             address=config.address,
             simulate_gpus=config.simulate_gpus,

@@ -9,19 +9,24 @@ from gpuaas.kit.ids import PATTERN
 from gpuaas.node.host.kernel import asking
 
 _ID = re.compile(PATTERN)
+RUN = Path("/run/gpuaas")
+ETC = Path("/etc/gpuaas")
 
 
 @dataclass(frozen=True)
 class Paths:
     state: Path = Path("/var/lib/gpuaas")  # survives a reboot
-    run: Path = Path("/run/gpuaas")  # need not
+    run: Path = RUN  # need not
     image_store: Path | None = None  # images may be shared by several agents; below `state` unless told
+    etc: Path | None = None  # where operators look; ETC for the agent that has RUN, `state` for any other
 
     def __post_init__(self) -> None:
         # Mounting follows no links. The way to the roots is the operator's: /var/run may well be one.
-        for name in ("state", "run", "image_store"):
+        for name in ("state", "run", "image_store", "etc"):
             path = getattr(self, name)
             object.__setattr__(self, name, path.resolve() if path else None)
+        if self.etc is None:
+            object.__setattr__(self, "etc", ETC.resolve() if self.run == RUN.resolve() else self.state)
 
     @property
     def images(self) -> Path:
@@ -38,7 +43,12 @@ class Paths:
 
     @property
     def descriptors(self) -> Path:
-        """What runtimes each allocation has: /etc/gpuaas/runtime/allocations of this node."""
+        """What runtimes each allocation has."""
+        return (self.etc or self.state) / "runtime/allocations"
+
+    @property
+    def descriptors_before(self) -> Path:
+        """Where every agent had them once."""
         return self.state / "runtime/allocations"
 
     @property

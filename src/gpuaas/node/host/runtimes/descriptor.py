@@ -1,6 +1,6 @@
 """The descriptor of an allocation's runtimes, for its shells and for whoever looks at the node: `write_env_file`.
 
-    <state>/runtime/allocations/<id>.env        on the node; there as long as the allocation has runtimes
+    /etc/gpuaas/runtime/allocations/<id>.env    on the node; there as long as the allocation has runtimes
     <run>/allocations/<id>/descriptor/          mounted read-only inside, as /etc/gpuaas:
         runtime.env
         runtime/allocations/<id>.env            a link to it
@@ -11,6 +11,7 @@ writes into a tree that a tenant can write.
 
 import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -35,7 +36,10 @@ _SAFE = re.compile(r"[A-Za-z0-9 /:.+_-]*")
 class Descriptors:
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
+        _own(paths.descriptors)
         self._files = FileDisk(paths.descriptors, sync=False)  # after a power cut it is written anew, from the spec
+        if paths.descriptors_before != paths.descriptors and paths.descriptors_before.is_dir():
+            self._take_over(paths.descriptors_before)
 
     def write_env_file(self, id: str, current: Iterable[RuntimeSpec]) -> None:
         """The bounded action `runtime.write_env_file`: this one file of this one allocation, and nothing else."""
@@ -63,6 +67,19 @@ class Descriptors:
     def ids(self) -> set[str]:
         names = {name.removesuffix(_SUFFIX) for name in self._files.names() if name.endswith(_SUFFIX)}
         return {name for name in names if is_id(name, name[:2])}
+
+    def _take_over(self, before: Path) -> None:
+        """Nothing stays behind that nobody would keep true; what is written here already is newer."""
+        files = FileDisk(before, sync=False)
+        for name in files.names():
+            data = files.read(name)
+            if data is not None and self._files.read(name) is None:
+                self._files.write(name, data)
+            files.remove(name)
+        files.close()
+        with suppress(OSError):  # somebody else's things are in it
+            before.rmdir()
+            before.parent.rmdir()
 
     def _show(self, id: str, data: bytes) -> Path:
         directory = self._paths.live(id) / DIRECTORY
@@ -98,6 +115,34 @@ def text(id: str, current: Iterable[RuntimeSpec]) -> str:
         if _SAFE.fullmatch(value) is None:
             raise HostError("write", f"the descriptor of {id}", f"{name} is not plain: {value!r}", transient=False)
     return "".join(f"{name}='{value}'\n" for name, value in values.items())
+
+
+def _own(directory: Path) -> None:
+    """Makes it in a place such as /etc/gpuaas, or refuses one in which somebody else could put a link or a file."""
+    for each in (directory.parents[1], directory.parent, directory):
+        try:
+            with suppress(FileExistsError):
+                each.mkdir(parents=True)
+                each.chmod(0o755)  # whatever the agent was started with
+            found = each.lstat()
+        except OSError as error:
+            raise _unusable(each, error.strerror or str(error)) from error
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise _unusable(each, "it must be a real directory of root's that nobody else can write")
+
+
+def _unusable(directory: Path, cause: str) -> HostError:
+    return HostError("write into", str(directory), f"{cause}; --etc-dir names another place", transient=False)
+
+
+def forget(paths: Paths) -> None:
+    """For a state directory that is deleted: nothing stays outside of it."""
+    files = Descriptors(paths)
+    for id in files.ids():
+        files.remove(id)
+    with suppress(OSError):  # somebody else's things are in it
+        for each in (paths.descriptors, *paths.descriptors.parents[:2]):
+            each.rmdir()
 
 
 def _time(at: float) -> str:
