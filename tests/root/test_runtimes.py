@@ -3,6 +3,7 @@
 import hashlib
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -403,6 +404,36 @@ def test_an_image_is_mounted_once_with_and_without_a_loop_device(work: Path, loo
     finally:
         shared.clear()
     assert not (work / "images").exists()
+    assert mounts.at(work / "images") is None
+
+
+def test_a_copy_is_never_of_an_empty_directory(work: Path) -> None:
+    """Whoever throws the image's mount away meanwhile waits, or comes first."""
+    store = Store(work / "store")
+    image = small(work, "1.0")
+    store.begin(image.digest, len(image.data))
+    store.append(image.digest, 0, image.data)
+    store.settle(image.digest)
+    shared, ended = Shared(work / "images", store), threading.Event()
+
+    def drop() -> None:
+        while not ended.is_set():
+            shared.drop(image.digest)
+
+    dropping = threading.Thread(target=drop)
+    shared.ensure(image.digest)
+    dropping.start()
+    try:
+        for _ in range(300):
+            copy = shared.copy(image.digest)
+            try:
+                assert os.stat("lib/data", dir_fd=copy).st_size == 3
+            finally:
+                os.close(copy)
+    finally:
+        ended.set()
+        dropping.join()
+        shared.clear()
     assert mounts.at(work / "images") is None
 
 

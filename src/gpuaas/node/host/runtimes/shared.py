@@ -31,17 +31,13 @@ class Shared:
 
     def ensure(self, digest: str) -> None:
         with self._lock:
-            if self.device(digest) is None:
-                self._prepare()
-                try:
-                    self._mount(digest, self._place / digest)
-                finally:
-                    loops.make_direct()
+            self._ensure(digest)
 
     def copy(self, digest: str) -> int:
         """A detached mount of it, to be placed somewhere. The caller closes it."""
-        self.ensure(digest)
-        return mounts.clone(self._place / digest)
+        with self._lock:  # or another thread drops it in between, and this is a copy of an empty directory
+            self._ensure(digest)
+            return mounts.clone(self._place / digest)
 
     def device(self, digest: str) -> str | None:
         """Of its mount, if it is mounted. Not from the list of mounts: a node has thousands, and somebody waits."""
@@ -72,6 +68,14 @@ class Shared:
             pass
         with suppress(FileNotFoundError):
             self._place.rmdir()
+
+    def _ensure(self, digest: str) -> None:
+        if self.device(digest) is None:
+            self._prepare()
+            try:
+                self._mount(digest, self._place / digest)
+            finally:
+                loops.make_direct()
 
     def _mount(self, digest: str, target: Path) -> None:
         fd = self._mounted(digest)
