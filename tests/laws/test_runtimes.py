@@ -385,6 +385,26 @@ def test_while_the_disk_is_low_what_nobody_wants_goes_at_once() -> None:
     assert upkeep.tidy() == []
 
 
+@pytest.mark.parametrize("low", [False, True])
+def test_what_is_asked_for_while_others_are_thrown_away_stays(low: bool) -> None:
+    world = before(remove)
+    upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)
+    remove(world)
+    world.settle()
+    coming = RuntimeSpec("other", "1.0", "c" * 64, 8)
+    world.host.image_append(coming.digest, 0, b"half")
+
+    def ask(point: str, id: str) -> None:
+        world.host.hook = None
+        want(world, *BOTH[1:], coming)
+        world.tell()
+
+    world.host.hook, world.host.disk_low = ask, low
+    assert upkeep.tidy() == [OLD]
+    assert set(world.host.images()) == {NEW}
+    assert world.host.image_begin(coming.digest, 8) == 4
+
+
 def test_who_runs_a_version_keeps_it_and_its_image() -> None:
     world = before(remove)
     upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)

@@ -288,12 +288,30 @@ def test_images_that_nobody_keeps_or_sees_are_thrown_away(host: Host) -> None:
         host.image_append(spec.digest, 0, data)
         host.image_end(spec.digest)
     host.image_append(three[0].digest, 0, b"three")
-    assert host.images_tidy({one[0].digest, three[0].digest}) == [two[0].digest]
+    assert host.images_tidy({one[0].digest, three[0].digest}.__contains__) == [two[0].digest]
     assert set(host.images()) == {one[0].digest}
     assert host.image_begin(three[0].digest, three[0].size) == 5
-    assert host.images_tidy([]) == [one[0].digest]
+    assert host.images_tidy(lambda digest: False) == [one[0].digest]
     assert host.images() == {}
     assert host.image_begin(three[0].digest, three[0].size) == 0
+
+
+def test_whether_an_image_is_kept_is_asked_right_before_it_goes(host: Host) -> None:
+    made = [runtime(version) for version in ("one", "two", "three")]
+    for spec, data in made:
+        host.image_append(spec.digest, 0, data)
+        host.image_end(spec.digest)
+    asked: dict[str, set[str]] = {}
+
+    def is_kept(digest: str) -> bool:
+        asked[digest] = set(host.images())
+        return len(asked) == 2
+
+    removed = host.images_tidy(is_kept)
+    first, second, third = asked
+    assert removed == [first, third]
+    assert list(asked.values()) == [{first, second, third}, {second, third}, {second, third}]
+    assert set(host.images()) == {second}
 
 
 def test_only_what_was_not_read_for_long_is_read_again(host: Host) -> None:

@@ -44,7 +44,7 @@ class Upkeep:
 
     def make_room(self) -> list[str]:
         """Now: somebody needs it."""
-        return self._removed(set(self.runner.images_used()))
+        return self._removed(set())
 
     def read_again(self) -> list[str]:
         """All that somebody waits for. The digests of those that were damaged: they are fetched anew."""
@@ -106,8 +106,9 @@ class Upkeep:
         """What nobody waits for is begun anew when somebody waits for something else."""
         return self._may_go_on() and not any(self.runner.host.images_unread().values()) and not self.runner.unread()
 
-    def _removed(self, keep: set[str]) -> list[str]:
-        removed = self.runner.host.images_tidy(keep)
+    def _removed(self, kept: set[str]) -> list[str]:
+        """What a spec names stays too, also if it came just now."""
+        removed = self.runner.host.images_tidy(lambda digest: digest in kept or digest in self.runner.images_used())
         if removed:
             log.info("images that nobody uses were removed: %s", ", ".join(removed))
         return removed

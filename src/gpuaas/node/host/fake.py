@@ -328,13 +328,15 @@ class FakeHost(Faults):
     def images_low(self) -> bool:
         return self.disk_low
 
-    def images_tidy(self, keep: Collection[str]) -> list[str]:
+    def images_tidy(self, is_kept: Callable[[str], bool]) -> list[str]:
         used = {digest for view in self.state.views.values() for digest in view.values()}
-        removed = sorted(set(self.state.images) - used - set(keep))
-        for digest in removed:
+        removed = []
+        for digest in sorted({*self.state.images, *self._arriving} - used):
             with self._verb("images_tidy", digest):
-                del self.state.images[digest]
-        self._arriving = {digest: part for digest, part in self._arriving.items() if digest in keep}
+                if not is_kept(digest):
+                    self._arriving.pop(digest, None)
+                    if self.state.images.pop(digest, None) is not None:
+                        removed.append(digest)
         return removed
 
     def images_unread(self) -> dict[str, bool]:

@@ -163,8 +163,11 @@ class Host(Protocol):
         """Whether their disk is so full that those that nobody uses should go at once."""
         ...
 
-    def images_tidy(self, keep: Collection[str]) -> list[str]:
-        """Throws away all others, and what has arrived of others, unless a machine sees them. Which ones went."""
+    def images_tidy(self, is_kept: Callable[[str], bool]) -> list[str]:
+        """Throws away all others, and what has arrived of others, unless a machine sees them. Which ones went.
+
+        Asked of each right before it goes: looking for machines that see it takes a while, and specs arrive meanwhile.
+        """
         ...
 
     def images_unread(self) -> dict[str, bool]:

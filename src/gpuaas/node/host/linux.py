@@ -313,8 +313,8 @@ class LinuxHost:
     def images_low(self) -> bool:
         return self._runtimes.store.low()
 
-    def images_tidy(self, keep: Collection[str]) -> list[str]:
-        return self._runtimes.tidy(keep)
+    def images_tidy(self, is_kept: Callable[[str], bool]) -> list[str]:
+        return self._runtimes.tidy(is_kept)
 
     def images_unread(self) -> dict[str, bool]:
         return self._runtimes.unread()

@@ -1,6 +1,6 @@
 """The runtimes of a node's allocations: put together from the store, the mounts and the views."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpuaas.node.host.mounts.namespaces import Namespaces
@@ -70,16 +70,19 @@ class Runtimes:
         """Allocations that still show what they should not, because somebody runs it."""
         return set(self._views.busy)
 
-    def tidy(self, keep: Collection[str]) -> list[str]:
+    def tidy(self, is_kept: Callable[[str], bool]) -> list[str]:
         """Throws away all other images, but for those that somebody has mounted. The digests of those that went."""
         held, mounted = holders.devices(self._namespaces, self._place), self._shared.mounted()
         used = {digest for digest, mount in mounted.items() if mount.device in held}
-        removed = sorted(set(self.store.digests()) - used - set(keep))
-        for digest in (set(mounted) - used - set(keep)) | set(removed):
+        here, removed = self.store.digests(), []
+        for digest in sorted({*here, *mounted, *self.store.parts()} - used):
+            if is_kept(digest):
+                continue
             self._shared.drop(digest)
-        for digest in {*removed, *(self.store.parts() - set(keep))}:
             self.store.remove(digest)
             self._views.unread.pop(digest, None)
+            if digest in here:
+                removed.append(digest)
         return removed
 
     def unread(self) -> dict[str, bool]:
