@@ -108,10 +108,13 @@ def test_cgroups() -> None:
 
 
 def test_images() -> None:
-    here, absent = Path("/"), Path("/absent")
-    assert doctor.images("", here).ok
-    assert doctor.images("this kernel does not know the file system", here).ok
-    assert not doctor.images("", absent).ok
+    assert doctor.images("", "").value == "mounted from files"
+    by_loop = doctor.images("", "block device required")
+    assert (by_loop.ok, "by loop devices" in by_loop.value) == (True, True)
+    neither = doctor.images("this kernel does not know the file system", "this kernel does not know the file system")
+    assert (neither.ok, neither.required) == (False, True)
+    assert neither.problem == "this kernel does not know the file system"
+    assert "CONFIG_EROFS_FS" in neither.remedy
 
 
 def test_gpus() -> None:

@@ -28,6 +28,7 @@ from gpuaas.node.host.mounts import mounts
 from gpuaas.node.host.network import checks
 from gpuaas.node.host.oci_runtimes import Runtime
 from gpuaas.node.host.paths import Paths
+from gpuaas.node.host.probe import PROBES
 
 __all__ = ["Finding", "check", "ready", "render"]
 
@@ -63,7 +64,7 @@ def check(
         checks.marks(),
         _init(),
         _program("mmdebstrap", "mmdebstrap", ["--version"], required=False),
-        images(tried["erofs"]),
+        images(tried["images"], tried["images_from_files"]),
         _state_directory(paths.state),
         _disk(paths.state),
         limit(disk_limit, *limits.missing(disk_limit)),
@@ -102,16 +103,14 @@ def runtimes(found: list[Runtime]) -> list[Finding]:
     return [chosen, *(_verdict(runtime) for runtime in found)]
 
 
-def images(file_backed_trouble: str, loop_control: Path = Path("/dev/loop-control")) -> Finding:
-    """Runtimes and disk limits are images."""
-    loop = loop_control.exists()
-    if not file_backed_trouble and loop:
-        return good("EROFS images", "mounted from files; loop devices for disk limits")
-    if loop:
-        return good("EROFS images", f"by loop devices (not from files: {file_backed_trouble})")
-    return bad(
-        "EROFS images", "", f"no loop devices; {file_backed_trouble or 'disk limits need them'}", "modprobe loop"
-    )
+def images(trouble: str, trouble_from_files: str) -> Finding:
+    """Runtimes are images; `trouble`: they are mounted in neither way."""
+    if trouble:
+        remedy = "use a kernel with EROFS (CONFIG_EROFS_FS), and with one older than 6.12 loop devices: modprobe loop"
+        return bad("EROFS images", "do not work", trouble, remedy)
+    if trouble_from_files:
+        return good("EROFS images", f"mounted by loop devices (not from files: {trouble_from_files})")
+    return good("EROFS images", "mounted from files")
 
 
 def limit(name: str, problem: str, remedy: str) -> Finding:
@@ -201,7 +200,7 @@ def _try(state: Path) -> dict[str, str]:
         answers: dict[str, str] = json.loads(done.last_line)
         return answers
     except (HostError, OSError, ValueError) as error:
-        return dict.fromkeys(("user_namespaces", "overlay", "erofs"), f"could not be tried: {error}")
+        return dict.fromkeys(PROBES, f"could not be tried: {error}")
 
 
 def _existing(path: Path) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpuaas.kit.errors import HostError
 from gpuaas.node.host import kernel
-from gpuaas.node.host.mounts import idmaps, mounts
+from gpuaas.node.host.mounts import erofs, idmaps, mounts
 
 _UID = 200_000
 # An EROFS image with an empty root directory, made by mkfs.erofs 1.5.
@@ -45,15 +45,30 @@ def overlay(directory: Path) -> None:
     (merged / "file").write_text("copied up")
 
 
-def erofs(directory: Path) -> None:
-    """Mounted from the file itself, without a loop device."""
-    image, target = directory / "image", directory / "erofs"
-    image.write_bytes(zlib.decompress(_EROFS))
+def images(directory: Path) -> None:
+    """As runtimes are mounted: from the file itself, or through a loop device."""
+    target = directory / "erofs"
     target.mkdir()
-    mounts.attach(mounts.filesystem("erofs", {"source": str(image)}, mounts.Attribute.READ_ONLY), target)
+    image, backing = _image(directory)
+    mounts.attach(erofs.mounted(image, backing), target)
 
 
-PROBES: dict[str, Callable[[Path], None]] = {"user_namespaces": user_namespaces, "overlay": overlay, "erofs": erofs}
+def images_from_files(directory: Path) -> None:
+    erofs.from_file(_image(directory)[1])
+
+
+def _image(directory: Path) -> tuple[Path, int]:
+    image = directory / "image"
+    image.write_bytes(zlib.decompress(_EROFS))
+    return image, os.open(image, os.O_RDONLY | os.O_CLOEXEC)
+
+
+PROBES: dict[str, Callable[[Path], None]] = {
+    "user_namespaces": user_namespaces,
+    "overlay": overlay,
+    "images_from_files": images_from_files,
+    "images": images,
+}
 
 
 def main(directory: Path) -> None:

@@ -1,23 +1,17 @@
 """The one mount of each image on this node: views have copies of it, so what one has read, all have in memory.
 
-    <run>/images/<sha256>    on a private file system of their own, so that no other namespace gets them
-
-A file is mounted as it is where the kernel can (6.12), through a loop device where it cannot.
+<run>/images/<sha256>    on a private file system of their own, so that no other namespace gets them
 """
 
-import errno
 import os
 import threading
 from contextlib import suppress
 from pathlib import Path
 
-from gpuaas.kit.errors import HostError
 from gpuaas.node.host.kernel import asking
-from gpuaas.node.host.mounts import loops, mounts
+from gpuaas.node.host.mounts import erofs, mounts
 from gpuaas.node.host.mounts.mounts import Attribute, Mount, Propagation
 from gpuaas.node.host.runtimes.store import Store
-
-READ_ONLY = Attribute.READ_ONLY | Attribute.NOSUID | Attribute.NODEV
 
 
 class Shared:
@@ -72,10 +66,7 @@ class Shared:
     def _ensure(self, digest: str) -> None:
         if self.device(digest) is None:
             self._prepare()
-            try:
-                self._mount(digest, self._place / digest)
-            finally:
-                loops.make_direct()
+            self._mount(digest, self._place / digest)
 
     def _mount(self, digest: str, target: Path) -> None:
         fd = self._mounted(digest)
@@ -99,21 +90,11 @@ class Shared:
         mounts.set_propagation(self._place, Propagation.PRIVATE)
 
     def _mounted(self, digest: str) -> int:
+        image = self._store.path(digest)
+        if self._loop:
+            return erofs.by_loop(image)
         backing = self._store.open(digest)
         try:
-            if not self._loop:
-                try:
-                    # By handle: a machine reads the name of the source, which says nothing about this host.
-                    return mounts.filesystem("erofs", {"source": f"/proc/self/fd/{backing}"}, READ_ONLY)
-                except HostError as error:
-                    if not _needs_device(error):
-                        raise
+            return erofs.mounted(image, backing)
         finally:
             os.close(backing)
-        with loops.attached(self._store.path(digest), read_only=True) as device:
-            return mounts.filesystem("erofs", {"source": str(device), "ro": None}, READ_ONLY)
-
-
-def _needs_device(error: HostError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, OSError) and cause.errno == errno.ENOTBLK

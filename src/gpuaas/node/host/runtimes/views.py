@@ -20,6 +20,7 @@ from gpuaas.kit.errors import HostError
 from gpuaas.node.host.interface import READING
 from gpuaas.node.host.kernel import asking
 from gpuaas.node.host.mounts import mounts
+from gpuaas.node.host.mounts.erofs import READ_ONLY
 from gpuaas.node.host.mounts.helper import Ended
 from gpuaas.node.host.mounts.mounts import Attribute, Propagation
 from gpuaas.node.host.mounts.namespaces import Namespaces
@@ -33,7 +34,7 @@ from gpuaas.node.host.mounts.operations import (
     Unmount,
 )
 from gpuaas.node.host.paths import Paths
-from gpuaas.node.host.runtimes.shared import READ_ONLY, Shared
+from gpuaas.node.host.runtimes.shared import Shared
 from gpuaas.node.host.runtimes.store import Store
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
 
