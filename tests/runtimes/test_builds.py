@@ -58,13 +58,9 @@ def works(gpuaas: Gpuaas, name: str) -> None:
         assert {mount.source, *(f"{mount.source}/{entry}" for entry in mount.selective)} <= files
 
 
-@pytest.mark.acceptance("D03", "D07")
-def test_python_with_packages_and_an_untouched_host(gpuaas: Gpuaas) -> None:
-    before = host()
+@pytest.mark.acceptance("D03")
+def test_python_with_packages(gpuaas: Gpuaas) -> None:
     found = built(gpuaas, "python-3.11-ml")
-    after = host()
-    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
-    assert not changed, f"the build changed the host: {sorted(changed)[:5]}"
     works(gpuaas, "python:3.11+ml")
     place = papers("python:3.11+ml")
     assert place.name == found["sha256"]
@@ -86,9 +82,10 @@ def test_python_with_packages_and_an_untouched_host(gpuaas: Gpuaas) -> None:
     assert "import numpy, pandas" in text
 
 
-@pytest.mark.acceptance("D18")
-def test_the_same_lock_gives_the_same_image(tmp_path: Path) -> None:
-    """Once on the shelf that stays, once from the same files on a new one; every phase is told."""
+@pytest.mark.acceptance("D07", "D18")
+def test_the_same_lock_gives_the_same_image_on_an_untouched_host(tmp_path: Path) -> None:
+    """Once on the shelf that stays, once from the same files on a new one, where it is built in every run: Debian's
+    packages and a wheel. Every phase is told."""
     recipe, found = Library().get("python:3.11"), site()
     first = build(recipe, tools.architecture(), found, SHELF)
     other = Shelf(tmp_path / "other")
@@ -100,7 +97,15 @@ def test_the_same_lock_gives_the_same_image(tmp_path: Path) -> None:
     target.parent.mkdir(parents=True)
     target.write_bytes(lock.read_bytes())
     told: list[Progress] = []
+    before = host()
     second: Built = build(recipe, tools.architecture(), found, other, told.append)
+    after = host()
+    assert second.new
+    log = (other.bundle("python", "3.11") / second.sha256 / "build.log").read_text()
+    assert "$ patchelf bin/python3.11\n" in log
+    assert "$ uv pip install 1 wheels\n" in log
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+    assert not changed, f"the build changed the host: {sorted(changed)[:5]}"
     assert second.sha256 == first.sha256
     assert second.manifest == first.manifest
     kept = msgspec.json.decode((papers("python:3.11") / "lock.json").read_bytes(), type=Lock)
