@@ -1,8 +1,12 @@
-"""Runs one program: no shell, bounded in time, its output into the build's log; a failure tells the last lines."""
+"""Runs one program: no shell, bounded in time and in what is kept of its output, which goes into the build's log as it
+comes: a build that is killed has told what it hung in. A failure tells the last lines."""
 
 import os
+import selectors
 import signal
 import subprocess
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import IO
 
@@ -21,6 +25,8 @@ _KEPT = (
 )
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TIMEOUT_SECONDS = 3600.0
+KEPT_BYTES = 16 * 2**20
+_CHUNK = 64 * 1024
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -35,39 +41,75 @@ def run(
     env: Mapping[str, str] | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
     what: str = "",
-    input: bytes = b"",
-    pass_fds: Sequence[int] = (),
+    whole: bool = False,
 ) -> str:
-    """What it printed. A Problem when it fails, with the end of its output as detail."""
+    """What it printed, or the end of it: one that would print more than we keep fails if the `whole` is needed.
+
+    A Problem when it fails, with its last lines as detail.
+    """
     name = what or os.path.basename(argv[0])
+    if log is not None:
+        log.write(f"$ {name}\n".encode())
     try:
         process = subprocess.Popen(
             argv,
-            stdin=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=dict(env if env is not None else environment()),
             cwd="/",
             start_new_session=True,
-            pass_fds=pass_fds,
+            bufsize=0,
         )
     except OSError as error:
         said = f"{argv[0]} cannot be started: {error.strerror}"
         raise Problem("build_failed", 500, said, "Run `make setup`, or install what it belongs to.") from error
+    kept: deque[bytes] = deque()
     try:
-        output, _ = process.communicate(input, timeout=timeout_seconds)
+        _follow(process, kept, log, time.monotonic() + timeout_seconds, whole)
     except subprocess.TimeoutExpired as error:
-        raise Problem("build_failed", 500, f"{name} did not end within {timeout_seconds:g} seconds.") from error
+        said = f"{name} did not end within {timeout_seconds:g} seconds."
+        raise Problem("build_failed", 500, said, detail=_last(kept)) from error
+    except OverflowError as error:
+        raise Problem("build_failed", 500, f"{name} printed more than {KEPT_BYTES} bytes.") from error
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-    if log is not None:
-        log.write(f"$ {name}\n".encode() + output)
-        log.flush()
-    text = output.decode(errors="replace")
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
     if process.returncode != 0:
-        last = "\n".join(text.strip().splitlines()[-15:])
         ended = f"code {process.returncode}" if process.returncode > 0 else f"signal {-process.returncode}"
-        raise Problem("build_failed", 500, f"{name} failed with {ended}.", detail=last)
-    return text
+        raise Problem("build_failed", 500, f"{name} failed with {ended}.", detail=_last(kept))
+    return b"".join(kept).decode(errors="replace")
+
+
+def _follow(
+    process: subprocess.Popen[bytes], kept: deque[bytes], log: IO[bytes] | None, ends: float, whole: bool
+) -> None:
+    """Until it has ended: what it prints goes into the log as it comes, and the last of it into `kept`."""
+    assert process.stdout is not None
+    size = 0
+    with selectors.DefaultSelector() as ready:
+        ready.register(process.stdout, selectors.EVENT_READ)
+        while True:
+            left = ends - time.monotonic()
+            if left <= 0 or not ready.select(left):
+                raise subprocess.TimeoutExpired(process.args, 0)
+            data = process.stdout.read(_CHUNK)
+            if not data:
+                break
+            if log is not None:
+                log.write(data)
+                log.flush()
+            kept.append(data)
+            size += len(data)
+            while size > KEPT_BYTES:
+                if whole:
+                    raise OverflowError
+                size -= len(kept.popleft())
+    process.wait(max(0.0, ends - time.monotonic()))
+
+
+def _last(kept: deque[bytes]) -> str:
+    return "\n".join(b"".join(kept).decode(errors="replace").strip().splitlines()[-15:])

@@ -37,14 +37,11 @@ class Sandbox(Struct, frozen=True):
         writable: bool = False,
         binds: Mapping[Path, str] = {},
         what: str = "",
-        input: bytes = b"",
         timeout_seconds: float = process.TIMEOUT_SECONDS,
     ) -> str:
         with tempfile.TemporaryDirectory(dir=self.tree.parent) as scratch:
             command = self.command(argv, scratch, writable=writable, binds=binds)
-            return process.run(
-                command, log, env=self._variables(), what=what, input=input, timeout_seconds=timeout_seconds
-            )
+            return process.run(command, log, env=self._variables(), what=what, timeout_seconds=timeout_seconds)
 
     def command(
         self, argv: Sequence[str], scratch: str, *, writable: bool = False, binds: Mapping[Path, str] = {}

@@ -106,7 +106,7 @@ class Apt:
 
     def _ask(self, program: str, *arguments: str) -> str:
         env = process.environment(APT_CONFIG=str(self.home / "apt.conf"), DEBIAN_FRONTEND="noninteractive")
-        return process.run([program, *arguments], env=env, timeout_seconds=300, what=program)
+        return process.run([program, *arguments], env=env, timeout_seconds=300, what=program, whole=True)
 
     def _sources(self, index: str, settings: Settings) -> str:
         options = f"[arch={self._architecture} signed-by={settings.debian_keyring}]"
@@ -132,7 +132,7 @@ class Apt:
     def _configuration(self) -> str:
         """The host's proxies and certificates, and nothing else of its configuration: above all none of its hooks."""
         home = self.home
-        host = process.run(["apt-config", "dump"], what="apt-config")
+        host = process.run(["apt-config", "dump"], what="apt-config", whole=True)
         kept = [line for line in host.splitlines() if _SETTINGS.fullmatch(line)]
         return "\n".join([
             f'Dir "{home}";', f'Dir::Etc "{home}/etc";', f'Dir::Etc::parts "{home}/etc/empty";',
