@@ -11,10 +11,11 @@ import pytest
 from cli.conftest import Gpuaas
 from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.runtime_chosen import chosen
+from gpuaas.runtimes import tools
 from gpuaas.runtimes.library import Library
 from gpuaas.runtimes.settings import Index, Settings
 from gpuaas.runtimes.shelf import Shelf
-from runtimes.bundle import Bundle
+from runtimes.bundle import Bundle, for_arm64
 from sdk import samples
 from sdk.playback import Answer, Playback
 
@@ -64,7 +65,7 @@ def test_one_that_is_damaged_does_not_hide_the_others(gpuaas: Gpuaas, tmp_path: 
         file = Bundle(tmp_path / name, name).write(tmp_path / f"{name}.tar")
         assert gpuaas("runtime", "import", str(file), "--state-dir", str(tmp_path / "state")).code == 0
     (shelf.bundle("other", "1.0") / str(shelf.built("other", "1.0")) / "manifest.json").write_text("{")
-    (shelf.bundle("third", "1.0") / "built").write_text("")
+    (shelf.bundle("third", "1.0") / f"built-{tools.architecture()}").write_text("")
     said = gpuaas("runtime", "verify", "--json", "--state-dir", str(tmp_path / "state"))
     assert said.code == 1
     assert [(each["runtime"], each["intact"], each["findings"]) for each in said.json["items"]] == [
@@ -74,6 +75,29 @@ def test_one_that_is_damaged_does_not_hide_the_others(gpuaas: Gpuaas, tmp_path: 
     ]
     shown = gpuaas("runtime", "test", "other", "--state-dir", str(tmp_path / "state"))
     assert (shown.code, "other:1.0 is damaged: manifest.json cannot be read" in shown.err) == (5, True), shown.err
+
+
+@pytest.mark.skipif(shutil.which("mkfs.erofs") is None, reason="not installed: erofs-utils")
+def test_a_version_that_is_here_for_both_architectures(gpuaas: Gpuaas, tmp_path: Path) -> None:
+    state = ("--state-dir", str(tmp_path / "state"))
+    for made in (for_arm64(tmp_path / "arm64"), Bundle(tmp_path / "amd64")):
+        file = made.write(tmp_path / f"{made.lock.architecture}.tar")
+        said = gpuaas("runtime", "import", str(file), *state)
+        assert f"tool:1.0 for {made.lock.architecture} is here" in said.out, said.err
+    listed = [each for each in gpuaas("runtime", "list", *state, "--json").json["items"] if each["sha256"]]
+    assert [(each["runtime"], each["architecture"]) for each in listed] == [
+        ("tool:1.0", "amd64"),
+        ("tool:1.0", "arm64"),
+    ]
+    verified = gpuaas("runtime", "verify", "tool", *state, "--json").json["items"]
+    assert [(each["architecture"], each["intact"]) for each in verified] == [("amd64", True), ("arm64", True)]
+    for options, architecture in (((), tools.architecture()), (("--architecture", "arm64"), "arm64")):
+        target = str(tmp_path / "out.tar")
+        assert gpuaas("runtime", "export", "tool:1.0", target, *options, *state, "--json").json["architecture"] == (
+            architecture
+        )
+    refused = gpuaas("runtime", "export", "tool:1.0", str(tmp_path / "x"), "--architecture", "riscv64", *state)
+    assert (refused.code, (tmp_path / "x").exists()) == (2, False)
 
 
 def test_a_recipe_of_ones_own(gpuaas: Gpuaas, tmp_path: Path) -> None:

@@ -84,3 +84,14 @@ class Bundle:
             else:
                 write_image(self.tree, target, lock_digest(self.lock), log)
         return target.read_bytes()
+
+
+def for_arm64(work: Path) -> Bundle:
+    """The same version for another processor."""
+    bundle = Bundle(work)
+    wants = msgspec.structs.replace(bundle.recipe.requirements, architectures=("amd64", "arm64"))
+    bundle.recipe = msgspec.structs.replace(bundle.recipe, requirements=wants)
+    bundle.lock = msgspec.structs.replace(bundle.lock, architecture="arm64", recipe=recipe_digest(bundle.recipe))
+    bundle.change_manifest = {"architecture": "arm64"}
+    (bundle.tree / "bin" / "tool").write_text("#!/bin/sh\necho another processor\n")
+    return bundle

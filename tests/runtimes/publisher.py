@@ -95,8 +95,8 @@ class Operator:
         """Everything of runtimes on the shelf, and nothing half."""
         assert list((self.shelf.path / "work").iterdir()) == []
         images = {file.name.removesuffix(".erofs") for file in (self.shelf.path / "images").iterdir()}
-        assert images == {sha256 for _, _, sha256 in self.shelf.all_built()}
-        return [f"{bundle}:{version}" for bundle, version, _ in self.shelf.all_built()]
+        assert images == {sha256 for *_, sha256 in self.shelf.all_built()}
+        return [f"{bundle}:{version}" for bundle, version, *_ in self.shelf.all_built()]
 
 
 LONG_AGO = datetime.now(UTC) - timedelta(days=4000)

@@ -17,7 +17,7 @@ from gpuaas.runtimes.manifest import Layer
 from gpuaas.runtimes.recipe import Mount, Recipe
 from gpuaas.runtimes.shelf import Shelf
 from gpuaas.runtimes.tree import Entry, Limits
-from runtimes.bundle import Bundle
+from runtimes.bundle import Bundle, for_arm64
 
 pytestmark = pytest.mark.skipif(shutil.which("mkfs.erofs") is None, reason="not installed: erofs-utils")
 
@@ -328,3 +328,51 @@ def test_what_was_killed_leaves_nothing(shelf: Shelf) -> None:
         with shelf.workspace() as other:
             assert {mine.name, other.name} == set(os.listdir(shelf.path / "work")), "a build that runs is left alone"
     assert os.listdir(shelf.path / "work") == []
+
+
+def test_one_shelf_holds_a_version_for_both_architectures(tmp_path: Path, shelf: Shelf) -> None:
+    ours = bundlefile.take_in(Bundle(tmp_path / "amd64").write(tmp_path / "amd64.tar"), shelf)
+    theirs = bundlefile.take_in(for_arm64(tmp_path / "arm64").write(tmp_path / "arm64.tar"), shelf)
+    digests = {"amd64": ours.layers[0].sha256, "arm64": theirs.layers[0].sha256}
+    assert len(set(digests.values())) == 2
+    assert shelf.builds("tool", "1.0") == digests
+    assert [(each.architecture, each.sha256) for each in shelf.all_built()] == sorted(digests.items())
+    for architecture, sha256 in digests.items():
+        verdict = verify.verify("tool", "1.0", shelf, architecture)
+        assert (verdict.architecture, verdict.sha256, verdict.intact) == (architecture, sha256, True)
+        bundlefile.export("tool", "1.0", shelf, tmp_path / "again.tar", architecture)
+        assert (tmp_path / "again.tar").stat().st_size > 0
+        assert bundlefile.take_in(tmp_path / "again.tar", Shelf(tmp_path / architecture / "other")).architecture == (
+            architecture
+        )
+
+
+def test_another_content_is_refused_for_each_architecture_by_itself(tmp_path: Path, shelf: Shelf) -> None:
+    bundlefile.take_in(for_arm64(tmp_path / "one").write(tmp_path / "one.tar"), shelf)
+    other = for_arm64(tmp_path / "two")
+    (other.tree / "bin" / "more").touch()
+    with pytest.raises(Problem, match="is here for arm64"):
+        bundlefile.take_in(other.write(tmp_path / "two.tar"), shelf)
+    same = for_arm64(tmp_path / "three")
+    same.lock = msgspec.structs.replace(same.lock, architecture="amd64")
+    same.change_manifest = {"architecture": "amd64"}
+    same.image = shelf.image(shelf.builds("tool", "1.0")["arm64"]).read_bytes()
+    with pytest.raises(Problem, match="is here for arm64"):  # its papers would take the place of the others
+        bundlefile.take_in(same.write(tmp_path / "three.tar"), shelf)
+    assert list(shelf.builds("tool", "1.0")) == ["arm64"]
+
+
+def test_a_shelf_of_before_is_read_and_takes_the_other_architecture_beside(tmp_path: Path, shelf: Shelf) -> None:
+    theirs = bundlefile.take_in(for_arm64(tmp_path / "arm64").write(tmp_path / "arm64.tar"), shelf).layers[0].sha256
+    place = shelf.bundle("tool", "1.0")
+    (place / "built-arm64").rename(place / "built")
+    assert shelf.builds("tool", "1.0") == {"arm64": theirs}
+    assert shelf.built("tool", "1.0") == theirs  # the only one
+    assert shelf.built("tool", "1.0", "amd64") is None
+    with pytest.raises(Problem, match="not built on this machine for amd64"):
+        verify.manifest_of("tool", "1.0", shelf, "amd64")
+    ours = bundlefile.take_in(Bundle(tmp_path / "amd64").write(tmp_path / "amd64.tar"), shelf).layers[0].sha256
+    assert shelf.builds("tool", "1.0") == {"amd64": ours, "arm64": theirs}
+    bundlefile.take_in(tmp_path / "arm64.tar", shelf)
+    assert sorted(each.name for each in place.glob("built*")) == ["built-amd64", "built-arm64"]
+    assert shelf.built("tool", "1.0", "arm64") == theirs

@@ -11,7 +11,7 @@ from gpuaas.kit.errors import Problem
 from gpuaas.runtimes import tidy
 from gpuaas.runtimes.build.base import base_of
 from gpuaas.runtimes.lock.lockfile import Artifact, Lock
-from gpuaas.runtimes.shelf import Shelf, write
+from gpuaas.runtimes.shelf import Build, Shelf, write
 
 HOUR = 3600.0
 
@@ -27,16 +27,16 @@ def shelf(tmp_path: Path) -> Shelf:
     return made
 
 
-def built(shelf: Shelf, version: str, sha256: str, *names: str) -> Lock:
-    lock = Lock("tool:1", "amd64", "0" * 64, (artifact("base"),), (), tuple(artifact(name) for name in names))
+def built(shelf: Shelf, version: str, sha256: str, *names: str, architecture: str = "amd64") -> Lock:
+    lock = Lock("tool:1", architecture, "0" * 64, (artifact("base"),), (), tuple(artifact(name) for name in names))
     for each in lock.everything:
         write(shelf.artifact(each.digest), each.name.encode())
     base_of(lock.base, shelf).mkdir(exist_ok=True)
     (base_of(lock.base, shelf) / "file").write_text("base")
-    write(shelf.lock("tool", version, "amd64"), msgspec.json.encode(lock))
+    write(shelf.lock("tool", version, architecture), msgspec.json.encode(lock))
     write(shelf.image(sha256), b"image")
     write(shelf.bundle("tool", version) / sha256 / "lock.json", msgspec.json.encode(lock))
-    write(shelf.bundle("tool", version) / "built", f"{sha256}\n".encode())
+    shelf.note(Build("tool", version, architecture, sha256))
     return lock
 
 
@@ -53,6 +53,15 @@ def gone(shelf: Shelf) -> list[tuple[str, str]]:
     assert {each.path for each in would} == {each.path for each in removed}
     assert not any(Path(each.path).exists() for each in removed)
     return sorted((each.kind, Path(each.path).name) for each in removed)
+
+
+def test_a_build_for_another_architecture_stays(shelf: Shelf) -> None:
+    built(shelf, "1", "a" * 64, "ours")
+    built(shelf, "1", "b" * 64, "theirs", architecture="arm64")
+    built(shelf, "1", "c" * 64, "theirs", architecture="arm64")
+    age(shelf)
+    assert gone(shelf) == [("image", f"{'b' * 64}.erofs"), ("papers", "b" * 64)]
+    assert shelf.builds("tool", "1") == {"amd64": "a" * 64, "arm64": "c" * 64}
 
 
 def test_an_earlier_build_goes_with_what_only_it_was_made_of(shelf: Shelf) -> None:
@@ -87,7 +96,7 @@ def test_what_is_young_stays(shelf: Shelf) -> None:
 def test_a_lock_that_was_made_is_kept_also_without_an_image(shelf: Shelf) -> None:
     """A build that failed: the next one takes the same files."""
     lock = built(shelf, "1", "a" * 64, "x")
-    (shelf.bundle("tool", "1") / "built").unlink()
+    (shelf.bundle("tool", "1") / "built-amd64").unlink()
     age(shelf)
     assert {kind for kind, _ in gone(shelf)} == {"image", "papers"}
     assert all(shelf.artifact(each.digest).exists() for each in lock.everything)

@@ -144,9 +144,10 @@ def publish(
     """What is built here, on the server: its manifest, then the image as far as it is not there, then for all, or for
     one project."""
     from gpuaas.cli.runtime_progress import sending
+    from gpuaas.runtimes import tools
     from gpuaas.runtimes.verify import manifest_of
 
-    manifest, place = manifest_of(bundle, version, shelf)
+    manifest, place = manifest_of(bundle, version, shelf, tools.architecture())
     said: dict[str, Any] = json.loads((place / "manifest.json").read_bytes())
     runtimes = session.client().runtimes
     described = runtimes.describe(said, project=project)

@@ -111,7 +111,7 @@ def add(
     from gpuaas.runtimes.shelf import Shelf
 
     shelf, found = Shelf(state_dir / "runtimes"), repository.Repository(directory)
-    here = [Name(bundle, version) for bundle, version, _ in shelf.all_built()]
+    here = dict.fromkeys(Name(each.bundle, each.version) for each in shelf.all_built())
     chosen = [resolve(name, here) for name in names]
     repository.add(found, shelf, [(each.bundle, each.version) for each in chosen], _now(), valid_days)
     _sign(session, found, keys)

@@ -132,7 +132,7 @@ def list_of(session: Session, said: str, state_dir: Path) -> None:
     found = sources.look(shelf, sources.find(shelf, said))
     if session.json:
         return output.json_page(found.entries)
-    here = {sha256 for _, _, sha256 in shelf.all_built()}
+    here = {each.sha256 for each in shelf.all_built()}
     rows = [(f"{each.id}{' (default)' if each.default else ''}", each.architecture, output.size(each.length),
              "here" if each.image in here else "", each.image[:12]) for each in found.entries]  # fmt: skip
     columns = ("RUNTIME", "ARCHITECTURE", "SIZE", "STATE", "IMAGE")

@@ -155,20 +155,24 @@ def list_(
         return runtime_machines.show_on(session, machine)
     if catalog or project:
         return runtime_catalog.list_catalog(session, project)
+    from gpuaas.runtimes import tools
+
     library, shelf = _library(directories), _shelf(state_dir)
-    built = {(bundle, version): sha256 for bundle, version, sha256 in shelf.all_built()}
+    built = {each[:3]: each.sha256 for each in shelf.all_built()}
     rows = []
     for name in library.names():
         recipe = library.get(name.id)
-        sha256 = built.pop((recipe.name, recipe.version), "")
-        rows.append({**_identity(recipe), "sha256": sha256 or None, "state": _state(recipe, sha256)})
-    for (bundle, version), sha256 in built.items():
+        sha256 = built.pop((recipe.name, recipe.version, tools.here()), "")
+        rows.append({**_identity(recipe), "architecture": tools.here() if sha256 else None, "sha256": sha256 or None,
+                     "state": _state(recipe, sha256)})  # fmt: skip
+    for (bundle, version, architecture), sha256 in built.items():
         rows.append({"runtime": f"{bundle}:{version}", "product": "", "type": "", "support": "custom", "default": False,
-                     "description": "", "sha256": sha256, "state": "built"})  # fmt: skip
+                     "description": "", "architecture": architecture, "sha256": sha256, "state": "built"})  # fmt: skip
     if session.json:
         return output.json_page(rows)
-    columns = ("RUNTIME", "PRODUCT", "SUPPORT", "STATE", "IMAGE")
-    cells = [(row["runtime"], row["product"], row["support"], row["state"], (row["sha256"] or "")[:12]) for row in rows]
+    columns = ("RUNTIME", "PRODUCT", "SUPPORT", "STATE", "ARCH", "IMAGE")
+    cells = [(row["runtime"], row["product"], row["support"], row["state"], row["architecture"] or "",
+              (row["sha256"] or "")[:12]) for row in rows]  # fmt: skip
     return output.table(columns, cells)
 
 
@@ -195,6 +199,7 @@ def info(
     recipe, shelf = _chosen(_library(directories), name), _shelf(state_dir)
     if show_recipe and not session.json:
         return output.echo("\n".join(output.safe(line) for line in document.dumps(recipe).splitlines()))
+    builds = shelf.builds(recipe.name, recipe.version)
     sha256 = shelf.built(recipe.name, recipe.version)
     manifest = verify.manifest_of(recipe.name, recipe.version, shelf)[0] if sha256 else None
     if session.json:
@@ -215,7 +220,8 @@ def info(
         ("recommended", show_bytes(wants.recommended_memory_bytes) if wants.recommended_memory_bytes else ""),
         ("packages", ", ".join(item for source in recipe.sources for item in source.items)),
         ("caches", ", ".join(cache.volume for cache in recipe.caches)),
-        ("image", sha256), ("image size", show_bytes(manifest.layers[0].size) if manifest else ""),
+        ("built for", ", ".join(builds)), ("image", sha256),
+        ("image size", show_bytes(manifest.layers[0].size) if manifest else ""),
         ("files", manifest.entries if manifest else ""),
         ("papers", shelf.bundle(recipe.name, recipe.version) / sha256 if sha256 else ""),
     ])  # fmt: skip
@@ -267,31 +273,40 @@ def verify(
     from gpuaas.runtimes.verify import verify as look
 
     shelf = _shelf(state_dir)
-    verdicts = [look(bundle, version, shelf) for bundle, version in _built(names, directories, shelf)]
+    verdicts = [
+        look(bundle, version, shelf, architecture)
+        for bundle, version in _built(names, directories, shelf)
+        for architecture in shelf.builds(bundle, version) or [""]
+    ]
     if session.json:
         output.json_page(verdicts)
     else:
-        rows = [(each.runtime, "intact" if each.intact else "altered", "; ".join(each.findings)) for each in verdicts]
-        output.table(("RUNTIME", "STATE", "FINDINGS"), rows, empty="Nothing is built here.")
+        rows = [(each.runtime, each.architecture, "intact" if each.intact else "altered", "; ".join(each.findings))
+                for each in verdicts]  # fmt: skip
+        output.table(("RUNTIME", "ARCH", "STATE", "FINDINGS"), rows, empty="Nothing is built here.")
     return exits.OK if all(each.intact for each in verdicts) else exits.FAILED
 
 
 @runtime.command()
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--architecture", type=click.Choice(["amd64", "arm64"]),
+              help="Where it is here for both.  [default: this machine's]")  # fmt: skip
 @recipes_option
 @state_dir_option
 @click.pass_obj
-def export(session: Session, name: str, file: Path, directories: tuple[Path, ...], state_dir: Path) -> None:
+def export(
+    session: Session, name: str, file: Path, architecture: str | None, directories: tuple[Path, ...], state_dir: Path
+) -> None:
     """Write a built runtime into one FILE, to carry it to a machine without network."""
     from gpuaas.runtimes import bundlefile
 
     shelf = _shelf(state_dir)
     ((bundle, version),) = _built((name,), directories, shelf)
-    manifest = bundlefile.export(bundle, version, shelf, file)
+    manifest = bundlefile.export(bundle, version, shelf, file, architecture or "")
     if session.json:
         return output.json({**_facts(manifest), "file": str(file)})
-    return output.echo(output.safe(f"{manifest.id} is in {file}"))
+    return output.echo(output.safe(f"{manifest.id} for {manifest.architecture} is in {file}"))
 
 
 @runtime.command("import")
@@ -305,14 +320,15 @@ def import_(session: Session, file: Path, state_dir: Path) -> None:
     manifest = bundlefile.take_in(file, _shelf(state_dir))
     if session.json:
         return output.json(_facts(manifest))
-    return output.echo(output.safe(f"{manifest.id} is here: {manifest.layers[0].sha256}"))
+    said = f"{manifest.id} for {manifest.architecture} is here: {manifest.layers[0].sha256}"
+    return output.echo(output.safe(said))
 
 
 def _built(names: tuple[str, ...], directories: tuple[Path, ...], shelf: "Shelf") -> list[tuple[str, str]]:
     """Bundle and version of what is built here; taken-in runtimes have no recipe file."""
     from gpuaas.runtimes.resolve import Name, resolve
 
-    here = [Name(bundle, version) for bundle, version, _ in shelf.all_built()]
+    here = dict.fromkeys(Name(each.bundle, each.version) for each in shelf.all_built())
     if not names:
         return [(name.bundle, name.version) for name in here]
     known = {(name.bundle, name.version): name for name in here}

@@ -20,7 +20,7 @@ from gpuaas.runtimes import activate, intact, schema, tree, untrusted
 from gpuaas.runtimes.build.precheck import noticing_a_full_disk
 from gpuaas.runtimes.lock.lockfile import Lock, lock_digest
 from gpuaas.runtimes.manifest import Manifest, decode
-from gpuaas.runtimes.shelf import Shelf, settle, write
+from gpuaas.runtimes.shelf import Build, Shelf, settle
 from gpuaas.runtimes.tree import LIMITS, Entry, Limits, refused
 from gpuaas.runtimes.verify import damaged, manifest_of, verify
 
@@ -38,11 +38,11 @@ class Wanted(Struct, frozen=True):
     image: str  # sha256
 
 
-def export(bundle: str, version: str, shelf: Shelf, target: Path) -> Manifest:
-    verdict = verify(bundle, version, shelf)
+def export(bundle: str, version: str, shelf: Shelf, target: Path, architecture: str = "") -> Manifest:
+    verdict = verify(bundle, version, shelf, architecture)
     if not verdict.intact:
         raise damaged(verdict.runtime, verdict.findings[0])
-    manifest, place = manifest_of(bundle, version, shelf)
+    manifest, place = manifest_of(bundle, version, shelf, architecture)
     made = target.with_name(f".{target.name}-{os.getpid()}")
     try:
         with tarfile.open(made, "w", format=tarfile.USTAR_FORMAT) as archive:
@@ -75,13 +75,15 @@ def take_in(file: Path, shelf: Shelf, limits: Limits = LIMITS, wanted: Wanted | 
         _image_agrees(manifest, image, entries, work, limits)
         place = shelf.bundle(manifest.bundle, manifest.version)
         sha256 = manifest.layers[0].sha256
-        present = shelf.built(manifest.bundle, manifest.version)
-        if present not in (None, sha256):
-            said = f"Another build of {manifest.id} is here: {present}."
-            raise Problem("already_here", 409, said, "A version has one content; give yours another version.")
+        builds = shelf.builds(manifest.bundle, manifest.version)
+        for architecture, present in builds.items():
+            # Papers lie by the image's digest: one that is here for another architecture would lose its own.
+            if present and (architecture == manifest.architecture) is not (present == sha256):
+                said = f"Another build of {manifest.id} is here for {architecture}: {present}."
+                raise Problem("already_here", 409, said, "A version has one content; give yours another version.")
         settle(image, shelf.image(sha256))
         intact.keep(papers, place / sha256)
-        write(place / "built", f"{sha256}\n".encode())
+        shelf.note(Build(manifest.bundle, manifest.version, manifest.architecture, sha256))
     return manifest
 
 

@@ -5,7 +5,7 @@ bases/<digest>/                           the base that builds run on, unpacked
 locks/<bundle>/<version>-<arch>.json      what the last build of a version was locked to
 images/<sha256>.erofs
 bundles/<bundle>/<version>/<sha256>/      manifest.json, lock.json, sbom.json, files.json, SHA256SUMS, build.log
-bundles/<bundle>/<version>/built          the sha256 of the latest image
+bundles/<bundle>/<version>/built-<arch>   the sha256 of the latest image; `built` where an older gpuaas wrote it
 logs/                                     of builds that failed
 apt/, uv/                                 caches of these programs
 """
@@ -18,8 +18,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from gpuaas.kit.errors import Problem
+from gpuaas.runtimes import tools
+
+
+class Build(NamedTuple):
+    bundle: str
+    version: str
+    architecture: str
+    sha256: str
 
 
 class Shelf:
@@ -43,17 +54,42 @@ class Shelf:
     def bundle(self, bundle: str, version: str) -> Path:
         return self.path / "bundles" / bundle / version
 
-    def built(self, bundle: str, version: str) -> str | None:
-        """The sha256 of the latest image of a version that was built or taken in here."""
-        try:
-            return _noted(self.bundle(bundle, version) / "built") or None
-        except FileNotFoundError:
-            return None
+    def builds(self, bundle: str, version: str) -> dict[str, str]:
+        """The sha256 of the latest image of a version that was built or taken in here, for each architecture.
 
-    def all_built(self) -> list[tuple[str, str, str]]:
-        """Also what has a note that names no image: with an empty sha256."""
-        files = sorted((self.path / "bundles").glob("*/*/built"))
-        return [(file.parent.parent.name, file.parent.name, _noted(file)) for file in files]
+        Empty where the note names no image.
+        """
+        place, found = self.bundle(bundle, version), {}
+        if (before := _noted(place / "built")) is not None:
+            found[_architecture(place / before)] = before
+        for file in sorted(place.glob("built-*")):
+            found[file.name.removeprefix("built-")] = _noted(file) or ""
+        return found
+
+    def built(self, bundle: str, version: str, architecture: str = "") -> str | None:
+        """For this architecture. Where none is said, for that of this machine, or the only one that is here."""
+        found = self.builds(bundle, version)
+        if not architecture and len(found) == 1:
+            (architecture,) = found
+        return found.get(architecture or tools.here()) or None
+
+    def all_built(self) -> list[Build]:
+        """Also what has a note that names no image."""
+        places = sorted({file.parent for file in (self.path / "bundles").glob("*/*/built*")})
+        return [
+            Build(place.parent.name, place.name, architecture, sha256)
+            for place in places
+            for architecture, sha256 in sorted(self.builds(place.parent.name, place.name).items())
+        ]
+
+    def note(self, build: Build) -> None:
+        """All of it is here, so that it is the latest from now on."""
+        place = self.bundle(build.bundle, build.version)
+        write(place / f"built-{build.architecture}", f"{build.sha256}\n".encode())
+        before = _noted(place / "built")
+        if before is not None and _architecture(place / before) == build.architecture:
+            (place / "built").unlink()
+            sync_directory(place)
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
@@ -91,8 +127,23 @@ class Shelf:
             yield
 
 
-def _noted(file: Path) -> str:
-    noted = file.read_text(errors="replace").strip()
+class _Manifest(msgspec.Struct):
+    architecture: str
+
+
+def _architecture(papers: Path) -> str:
+    """What a build is for that was noted without saying so."""
+    try:
+        return msgspec.json.decode((papers / "manifest.json").read_bytes(), type=_Manifest).architecture
+    except (OSError, msgspec.DecodeError, UnicodeError):
+        return tools.here()
+
+
+def _noted(file: Path) -> str | None:
+    try:
+        noted = file.read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return None
     return noted if re.fullmatch(r"[0-9a-f]{64}", noted) else ""
 
 
@@ -157,5 +208,6 @@ def sync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def not_built(spec: str) -> Problem:
-    return Problem("not_built", 404, f"{spec} is not built on this machine.", f"Run `gpuaas runtime build {spec}`.")
+def not_built(spec: str, architecture: str = "") -> Problem:
+    said = f"{spec} is not built on this machine{f' for {architecture}' if architecture else ''}."
+    return Problem("not_built", 404, said, f"Run `gpuaas runtime build {spec}`.")

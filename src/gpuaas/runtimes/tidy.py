@@ -50,7 +50,7 @@ def remove(shelf: Shelf, before: float) -> list[Unused]:
 def _kept(shelf: Shelf) -> set[Path]:
     kept: set[Path] = set()
     locks = list((shelf.path / "locks").glob("*/*.json"))
-    for bundle, version, sha256 in shelf.all_built():
+    for bundle, version, _, sha256 in shelf.all_built():
         place = shelf.bundle(bundle, version) / sha256
         kept |= {place, shelf.image(sha256)}
         locks.append(place / "lock.json")

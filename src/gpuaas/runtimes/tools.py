@@ -49,7 +49,12 @@ def missing() -> dict[str, str]:
 
 
 def architecture() -> str:
-    machine = platform.machine()
-    if machine not in _ARCHITECTURES:
-        raise Problem("unknown_architecture", 422, f"Runtimes are not made for {machine}.", "Use amd64 or arm64.")
-    return _ARCHITECTURES[machine]
+    if not here():
+        said = f"Runtimes are not made for {platform.machine()}."
+        raise Problem("unknown_architecture", 422, said, "Use amd64 or arm64.")
+    return here()
+
+
+def here() -> str:
+    """The architecture of this machine; empty if runtimes are not made for it."""
+    return _ARCHITECTURES.get(platform.machine(), "")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from gpuaas.kit.errors import Problem
-from gpuaas.runtimes import activate, tree, untrusted
+from gpuaas.runtimes import activate, tools, tree, untrusted
 from gpuaas.runtimes.build import checks
 from gpuaas.runtimes.build.base import base_of, ensure_base
 from gpuaas.runtimes.build.fetch import fetch
@@ -26,13 +26,14 @@ class Verdict(Struct, frozen=True):
     sha256: str
     intact: bool
     findings: tuple[str, ...] = ()
+    architecture: str = ""
 
 
-def manifest_of(bundle: str, version: str, shelf: Shelf) -> tuple[Manifest, Path]:
+def manifest_of(bundle: str, version: str, shelf: Shelf, architecture: str = "") -> tuple[Manifest, Path]:
     """Of the latest build, and the directory with all that describes it."""
-    sha256 = shelf.built(bundle, version)
+    sha256 = shelf.built(bundle, version, architecture)
     if sha256 is None:
-        raise not_built(f"{bundle}:{version}")
+        raise not_built(f"{bundle}:{version}", architecture)
     place = shelf.bundle(bundle, version) / sha256
     try:
         return decode(_paper(place, "manifest.json")), place
@@ -40,18 +41,20 @@ def manifest_of(bundle: str, version: str, shelf: Shelf) -> tuple[Manifest, Path
         raise damaged(f"{bundle}:{version}", problem.message.rstrip(".")) from problem
 
 
-def verify(bundle: str, version: str, shelf: Shelf) -> Verdict:
+def verify(bundle: str, version: str, shelf: Shelf, architecture: str = "") -> Verdict:
     """Hashes the image and its papers again. Which files are damaged is found out only when something is."""
-    sha256, runtime = shelf.built(bundle, version), f"{bundle}:{version}"
-    if sha256 is None and (shelf.bundle(bundle, version) / "built").exists():
-        return Verdict(runtime, "", False, ("the note `built` names no image",))
+    runtime, builds = f"{bundle}:{version}", shelf.builds(bundle, version)
+    sha256 = shelf.built(bundle, version, architecture)
+    if sha256 is None and "" in builds.values():
+        return Verdict(runtime, "", False, ("the note `built` names no image",), architecture)
     if sha256 is None:
-        raise not_built(runtime)
+        raise not_built(runtime, architecture)
     place = shelf.bundle(bundle, version) / sha256
     found = findings(place, shelf)
     if CHANGED in found:
         found += _damaged(shelf.image(sha256), place, shelf)
-    return Verdict(runtime, sha256, not found, tuple(found))
+    known = next(known for known, image in builds.items() if image == sha256)
+    return Verdict(runtime, sha256, not found, tuple(found), known)
 
 
 def damaged(runtime: str, finding: str) -> Problem:
@@ -90,7 +93,7 @@ def _content(entry: tree.Entry | None) -> tuple[str, str, str] | None:
 
 def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None], None]) -> Manifest:
     """Runs the checks of the recipe in the finished image, mounted read-only, on nothing but the base."""
-    manifest, place = manifest_of(bundle, version, shelf)
+    manifest, place = manifest_of(bundle, version, shelf, tools.architecture())
     try:
         lock = msgspec.json.decode(_paper(place, "lock.json"), type=Lock)
     except (Problem, msgspec.DecodeError, UnicodeError) as error:

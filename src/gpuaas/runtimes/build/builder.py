@@ -30,7 +30,7 @@ from gpuaas.runtimes.lock.locking import lock as make_lock
 from gpuaas.runtimes.manifest import Layer, Manifest, decode
 from gpuaas.runtimes.recipe import Recipe
 from gpuaas.runtimes.settings import Settings
-from gpuaas.runtimes.shelf import Shelf, settle, sync_directory, write
+from gpuaas.runtimes.shelf import Build, Shelf, settle, write
 from gpuaas.runtimes.unpack import Unpacking, flat, matches
 
 FORMAT_OF_BUILDS = 2  # larger when the same lock gives another image
@@ -155,7 +155,7 @@ def _image(lock: Lock, made: Path, image: Path, log: IO[bytes], report: Report) 
 
 def _present(recipe: Recipe, lock: Lock, shelf: Shelf) -> Manifest | None:
     """What this lock gives, when it is here and was read: one that is damaged is made anew."""
-    sha256 = shelf.built(recipe.name, recipe.version)
+    sha256 = shelf.built(recipe.name, recipe.version, lock.architecture)
     if sha256 is None:
         return None
     place = shelf.bundle(recipe.name, recipe.version) / sha256
@@ -250,7 +250,6 @@ def _store(
     intact.keep({**papers, "files.json": files, "sbom.json": sbom}, place)
     log.flush()
     write(place / "build.log", Path(log.name).read_bytes())
-    write(place.parent / "built", f"{sha256}\n".encode())
-    sync_directory(place.parent)
+    shelf.note(Build(recipe.name, recipe.version, lock.architecture, sha256))
     Path(log.name).unlink(missing_ok=True)
     return manifest

@@ -139,15 +139,16 @@ _TUF = {"root": ("root",), "bundles": ("targets",), "freshness": ("snapshot", "t
 def add(
     repository: Repository, shelf: Shelf, names: Iterable[tuple[str, str]], now: datetime, valid_days: int | None = None
 ) -> list[Entry]:
-    """What is built here, into the index: checked byte for byte before it is offered to anybody."""
+    """What is built here, for every architecture, into the index: checked byte for byte before it is offered."""
     with repository.changing():
         targets = _changeable(repository)
-        for bundle, version in names:
-            manifest, place = manifest_of(bundle, version, shelf)
+        wanted = [(*name, architecture) for name in names for architecture in shelf.builds(*name) or [""]]
+        for bundle, version, architecture in wanted:
+            manifest, place = manifest_of(bundle, version, shelf, architecture)
             named = path(bundle, version, manifest.architecture)
             made = repository.path / "targets" / f".{bundle}-{version}.tar"
             made.parent.mkdir(parents=True, exist_ok=True)
-            bundlefile.export(bundle, version, shelf, made)
+            bundlefile.export(bundle, version, shelf, made, architecture)
             file = TargetFile.from_file(named, str(made), ["sha256"])
             file.unrecognized_fields["custom"] = {
                 "image": manifest.layers[0].sha256,

@@ -134,8 +134,9 @@ def look(shelf: Shelf, source: Source, now: Callable[[], float] = time.monotonic
 
 def pull(shelf: Shelf, source: Source, entry: Entry, told: Told = lambda here, most: None) -> Manifest:
     """What the index names, byte for byte, onto the shelf. What is here already stays."""
-    if shelf.built(entry.bundle, entry.version) == entry.image and verify(entry.bundle, entry.version, shelf).intact:
-        return manifest_of(entry.bundle, entry.version, shelf)[0]
+    build = entry.bundle, entry.version, shelf, entry.architecture
+    if shelf.built(entry.bundle, entry.version, entry.architecture) == entry.image and verify(*build).intact:
+        return manifest_of(*build)[0]
     shelf.make()
     with shelf.workspace() as work, web.client() as http, _updated(shelf, source, Mirror(http, work, told)) as updater:
         info = updater.get_targetinfo(entry.path)
