@@ -50,6 +50,8 @@ def test_what_a_machine_has(world: World, http: httpx.Client, editor: dict[str, 
         "1": ("kept", False, "ready"),
         "2": ("applied", True, "ready"),
     }
+    assert {each["applied_by_email"] for each in item["versions"]} == {"editor@example.org"}
+    assert all(each["applied_at"] for each in item["versions"])
     assert set(item["allowed_actions"]) == {"rollback", "repair", "remove"}
     owned = {each["path"]: each["support"] for each in page["ownership"]["platform"]}
     assert owned[f"/opt/gpuaas/runtimes/{slug}/2"] == "preview"

@@ -116,6 +116,8 @@ def test_names_are_resolved_and_never_replaced(world: World, http: httpx.Client,
     unknown = http.get(f"{API}/runtime-bundles/{slug}@1.11", headers=viewer)
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_runtime")
     assert f"{slug}:1.10" in unknown.json()["nearest"]
+    far = http.get(f"{API}/runtime-bundles/0q0q0q0q0q0q0q", headers=viewer).json()
+    assert (far["code"], far["nearest"], far["hint"]) == ("unknown_runtime", [], "See `gpuaas runtime list --catalog`.")
     listed = http.get(f"{API}/runtime-bundles/{slug}/versions", headers=viewer).json()["items"]
     assert [item["version"] for item in listed] == ["1.9", "1.10", "1.10+ml"]
 

@@ -4,11 +4,13 @@ import json
 import os
 import shutil
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import Gpuaas
+from gpuaas.cli import output
 from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.runtime_chosen import chosen
 from gpuaas.runtimes import tools
@@ -181,7 +183,9 @@ def test_the_catalog(gpuaas: Gpuaas, server: Playback) -> None:
     listed = gpuaas("runtime", "list", "--catalog")
     assert "pytorch:2.13.0-cpu (default)" in listed.out
     assert gpuaas("runtime", "list", "--catalog", "--json").json["items"][0]["slug"] == "pytorch"
-    assert "/opt/gpuaas/runtimes/pytorch/2.13.0-cpu" in gpuaas("runtime", "info", "--catalog", "pytorch").out
+    shown = gpuaas("runtime", "info", "--catalog", "pytorch").out
+    assert "/opt/gpuaas/runtimes/pytorch/2.13.0-cpu" in shown
+    assert "17.2 GB" in shown, "what it should have, not only what it must have"
     server.on("POST", "/api/v1/runtime-bundles/pytorch/deprecate",
               Answer(200, samples.runtime_bundle(state="deprecated")))  # fmt: skip
     assert "pytorch:2.13.0-cpu is deprecated." in gpuaas("runtime", "deprecate", "pytorch").out
@@ -215,15 +219,19 @@ def test_what_a_machine_has(gpuaas: Gpuaas, server: Playback) -> None:
     version = {"bundle_id": "rb-aaaaaaaaaaaaaaaa", "digest": "0" * 64, "root": "/x", "state": "applying",
                "current": False, "observed": "fetching", "percent": 40, "message": "", "applied_at": None,
                "applied_by": "us-x", "operation_id": "op-x"}  # fmt: skip
+    there = {"current": True, "applied_at": samples.AT, "applied_by": "us-y", "applied_by_email": "ada@example.org"}
     item = {"slug": "pytorch", "product": "PyTorch", "support": "supported", "desired_version": "2",
             "current_version": "1", "previous_version": "1", "state": "applying", "activate": "source x",
-            "versions": [{**version, "version": number} for number in ("2", "1", "0")],
+            "versions": [{**version, "version": "2"}, {**version, "version": "1"} | there, {**version, "version": "0"}],
             "allowed_actions": []}  # fmt: skip
     ownership = {"platform": [], "user": [], "statement": "Yours is yours."}
     server.on("GET", ON, Answer(200, {"items": [item], "next_cursor": None, "ownership": ownership}))
     said = gpuaas("runtime", "list", "--on", "train-1")
     assert "1 -> 2" in said.out
     assert "fetching 40 %" in said.out
+    assert "ada@example.org" in said.out
+    assert output.moment(datetime.fromisoformat(samples.AT)) in said.out
+    assert "us-x" not in said.out, "who applied what is there, not who wants another"
     assert "Yours is yours." in said.err
     change = {"id": "ar-x", "action": "apply", "slug": "pytorch", "version": "2", "digest": "", "replaces": None,
               "previous_version": "1", "state": "applied", "message": "", "asked_by": "us-ada", "ended_by": None,

@@ -209,7 +209,7 @@ def runtime_bundle(slug: str = "pytorch", version: str = "2.13.0-cpu", **more: A
         "digest": "0" * 64,
         "size_bytes": 2**28,
         "received_bytes": 2**28,
-        "requirements": {**wants, "min_memory_bytes": 0, "recommended_memory_bytes": 0},
+        "requirements": {**wants, "min_memory_bytes": 0, "recommended_memory_bytes": 16 << 30},
         "root": f"/opt/gpuaas/runtimes/{slug}/{version}",
         "state": "published",
         "allowed_actions": ["deprecate"],

@@ -223,5 +223,6 @@ def show_in_catalog(session: Session, name: str) -> None:
         ("architectures", builds), ("GPUs", wants.gpu_family), ("driver", wants.min_driver),
         ("CUDA", wants.cuda), ("ROCm", wants.rocm),
         ("memory", show_bytes(wants.min_memory_bytes) if wants.min_memory_bytes else ""),
+        ("recommended", show_bytes(wants.recommended_memory_bytes) if wants.recommended_memory_bytes else ""),
         ("image", found.digest), ("image size", show_bytes(found.size_bytes)), ("id", found.id),
     ])  # fmt: skip

@@ -73,7 +73,10 @@ def repair(session: Session, machine: str, bundle: str, detach: bool) -> int:
 @detach_option
 @click.pass_obj
 def remove(session: Session, machine: str, bundle: str, detach: bool) -> int:
-    """Take a BUNDLE off a MACHINE, with all its versions."""
+    """Take a BUNDLE off a MACHINE, with all its versions.
+
+    One that processes have open goes when the last of them has ended, and can be used until then.
+    """
     changed = session.client().runtimes.remove(machine, bundle)
     return finish(session, changed, detach, f"is without {bundle}")
 
@@ -100,7 +103,7 @@ def show_on(session: Session, machine: str) -> None:
     found = session.client().runtimes.on(machine)
     if session.json:
         return output.json(found)
-    columns = ("RUNTIME", "VERSION", "BESIDE", "SUPPORT", "STATE", "ACTIVATE")
+    columns = ("RUNTIME", "VERSION", "BESIDE", "SUPPORT", "STATE", "APPLIED", "BY", "ACTIVATE")
     output.table(columns, [_row(each) for each in found.items], empty="It has no managed runtime.")
     return _owned(found)
 
@@ -113,7 +116,9 @@ def _row(item: "AllocationRuntimeView") -> tuple[str, ...]:
     newest = next(each for each in item.versions if each.version == item.desired_version)
     percent = "" if newest.percent is None else f" {newest.percent} %"
     state = f"{newest.observed or item.state}{percent}{': ' if newest.message else ''}{newest.message}"
-    return (item.slug, version, ", ".join(beside), item.support, state, item.activate)
+    there = next((each for each in item.versions if each.current), None)
+    when = (output.moment(there.applied_at), there.applied_by_email or there.applied_by) if there else ("-", "-")
+    return (item.slug, version, ", ".join(beside), item.support, state, *when, item.activate)
 
 
 def _owned(found: "AllocationRuntimes") -> None:

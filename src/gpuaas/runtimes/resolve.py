@@ -62,13 +62,14 @@ class Name(Struct, frozen=True, order=True):
         return tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in plain.split("."))
 
 
-def resolve(spec: str, names: Iterable[Name]) -> Name:
+def resolve(spec: str, names: Iterable[Name], listed_by: str = "gpuaas runtime list") -> Name:
+    """`listed_by`: the command that shows these names, for whoever has written another."""
     known = list(names)
     if not _SPELLING.fullmatch(spec) or len(spec) > _LONGEST:
-        raise unknown(spec, known)
+        raise unknown(spec, known, listed_by)
     matches = _exactly(spec, known) or _patterns(spec, known) or _bare(spec, known)
     if not matches:
-        raise unknown(spec, known)
+        raise unknown(spec, known, listed_by)
     if len(matches) > 1:
         listed = ", ".join(sorted(name.id for name in matches))
         raise Problem(
@@ -88,9 +89,9 @@ def family(bundle: str, names: Iterable[Name]) -> list[Name]:
     )
 
 
-def unknown(spec: str, known: Sequence[Name]) -> Problem:
+def unknown(spec: str, known: Sequence[Name], listed_by: str) -> Problem:
     near = nearest(spec, known)
-    said = f"Nearest: {', '.join(near)}." if near else "See `gpuaas runtime list`."
+    said = f"Nearest: {', '.join(near)}." if near else f"See `{listed_by}`."
     shown = spec if len(spec) <= _LONGEST else spec[:_LONGEST] + "..."
     return Problem("unknown_runtime", 404, f"There is no runtime {shown!r}.", said, extra={"nearest": near})
 

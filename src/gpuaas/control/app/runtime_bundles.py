@@ -82,7 +82,7 @@ def named(known: list[RuntimeBundle], name: str) -> list[RuntimeBundle]:
 
     Never a substitute: unknown names are refused with the nearest ones, ambiguous ones with all.
     """
-    chosen = resolve(name, _names(known))
+    chosen = resolve(name, _names(known), "gpuaas runtime list --catalog")
     builds = [each for each in known if (each.slug, each.version) == (chosen.bundle, chosen.version)]
     if len({each.project_id for each in builds}) > 1:
         listed = ", ".join(f"{each.id} ({each.architecture}, of {each.project_id})" for each in builds)
@@ -263,7 +263,7 @@ def fetch_image(tx: Tx, headers: Callable[[str], str], method: str, path: str, d
     wanted = runtime_bundles.wanted_on(tx, node_id, [each.id for each in known if each.project_id is not None])
     known = [each for each in known if each.project_id is None or each.id in wanted]
     if not known:
-        raise Problem("not_found", 404, "No runtime has this image.", "See `gpuaas runtime list`.")
+        raise Problem("not_found", 404, "No runtime has this image.", "See `gpuaas runtime list --catalog`.")
     return known
 
 

@@ -73,7 +73,7 @@ def repair(tx: Tx, caller: Caller, name: str, slug: str) -> tuple[Allocation, Op
 
 
 def remove(tx: Tx, caller: Caller, name: str, slug: str) -> tuple[Allocation, Operation]:
-    """Every version of the bundle. What runs from it keeps what it has open, and nothing new starts."""
+    """Every version of the bundle. One that processes have open stays, also for new ones, until the last has ended."""
     allocation = _changeable(tx, caller, name)
     rows = _of(tx, allocation, slug)
     changed, operation = changing.remove(tx, allocation, slug)

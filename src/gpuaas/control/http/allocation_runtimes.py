@@ -33,7 +33,8 @@ STATEMENT = (
 def list_runtimes(request: Req, allocation: Name) -> Response[api.AllocationRuntimes]:
     def work(tx: Tx, caller: Caller) -> api.AllocationRuntimes:
         machine, rows = runtimes.list_runtimes(tx, caller, allocation)
-        return api.AllocationRuntimes(_bundles(machine, rows), None, _ownership(rows))
+        people = names.of(tx, "user", [row.created_by for row, _ in rows])
+        return api.AllocationRuntimes(_bundles(machine, rows, people), None, _ownership(rows))
 
     return read(request, work)
 
@@ -88,14 +89,14 @@ def remove(request: Req, allocation: Name, bundle: Name) -> Response[api.Changed
     return mutate(request, lambda tx, caller: changed(tx, *runtimes.remove(tx, caller, allocation, bundle)))
 
 
-def _bundles(machine: Allocation, rows: Sequence[Row]) -> list[api.AllocationRuntimeView]:
+def _bundles(machine: Allocation, rows: Sequence[Row], people: Mapping[str, str]) -> list[api.AllocationRuntimeView]:
     return [
-        _bundle(machine, [each for each in rows if each[0].slug == slug])
+        _bundle(machine, [each for each in rows if each[0].slug == slug], people)
         for slug in sorted({row.slug for row, _ in rows})
     ]
 
 
-def _bundle(machine: Allocation, rows: list[Row]) -> api.AllocationRuntimeView:
+def _bundle(machine: Allocation, rows: list[Row], people: Mapping[str, str]) -> api.AllocationRuntimeView:
     by_state = {row.state: (row, bundle) for row, bundle in rows if row.state != "kept"}
     there = by_state.get("applied")
     wanted, bundle = by_state.get("applying") or by_state["applied"]
@@ -114,12 +115,12 @@ def _bundle(machine: Allocation, rows: list[Row]) -> api.AllocationRuntimeView:
         wanted.previous_version,
         wanted.state,
         f"source {ROOT}/{wanted.slug}/current/activate.sh",
-        [_version(each) for each in rows],
+        [_version(each, people) for each in rows],
         actions,
     )
 
 
-def _version(item: Row) -> api.RuntimeVersionView:
+def _version(item: Row, people: Mapping[str, str]) -> api.RuntimeVersionView:
     row, bundle = item
     return api.RuntimeVersionView(
         bundle.id,
@@ -134,6 +135,7 @@ def _version(item: Row) -> api.RuntimeVersionView:
         row.applied_at,
         row.created_by,
         row.operation_id,
+        people.get(row.created_by, ""),
     )
 
 

@@ -93,6 +93,7 @@ class RuntimeVersionView(Out, frozen=True):
     applied_at: datetime | None
     applied_by: str
     operation_id: str
+    applied_by_email: str = ""
 
 
 class AllocationRuntimeView(Out, frozen=True):
