@@ -253,7 +253,7 @@ def test_what_was_removed_while_it_came_comes_again(world: World, fetcher: Fetch
     def somebody_tidies(point: str, id: str) -> None:
         if point == "image_append:after":
             world.host.hook = None
-            world.host.images_tidy(())
+            world.host.images_tidy(lambda digest: False)
 
     world.host.hook = somebody_tidies
     said = go(world, fetcher)
