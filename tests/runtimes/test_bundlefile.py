@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from gpuaas.kit.errors import Problem
-from gpuaas.runtimes import activate, bundlefile, tree, verify
+from gpuaas.runtimes import activate, bundlefile, tools, tree, verify
 from gpuaas.runtimes.manifest import Layer
 from gpuaas.runtimes.recipe import Mount, Recipe
 from gpuaas.runtimes.shelf import Shelf
@@ -293,7 +293,7 @@ def test_a_manifest_of_another_runtime_is_found(shelf: Shelf, tmp_path: Path) ->
 def test_a_note_that_names_no_image(bundle: Bundle, shelf: Shelf, tmp_path: Path, note: bytes) -> None:
     file = bundle.write(tmp_path / "b.tar")
     bundlefile.take_in(file, shelf)
-    (shelf.bundle("tool", "1.0") / "built").write_bytes(note)
+    (shelf.bundle("tool", "1.0") / f"built-{tools.architecture()}").write_bytes(note)
     assert verify.verify("tool", "1.0", shelf).findings == ("the note `built` names no image",)
     bundlefile.take_in(file, shelf)
     assert verify.verify("tool", "1.0", shelf).intact
