@@ -26,6 +26,7 @@ from root.linux import Keyed, Node, World
 
 pytestmark = needs("mkfs.erofs", "runc", "catatonit", "nft", "ssh", "ssh-keygen")
 PLACE = "/opt/gpuaas/runtimes"
+SETXATTR = {"x86_64": 188, "aarch64": 5}[os.uname().machine]  # machines have no setfattr
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_nobody_writes_there_not_even_root(world: World, one: Image) -> None:
         "chmod 777 {0}",
         "ln -s x {0}/new",
         "chown gpu {0}",
-        "setfattr -n user.x -v 1 {0}",
+        f'perl -e "@it = (q({{0}}), q(user.x), q(1)); syscall({SETXATTR}, @it, 1, 0) == 0 or die \\$!"',
         "truncate -s 0 {0}/new",
     )
     for place in (PLACE, f"{PLACE}/tool", f"{PLACE}/tool/1.0", f"{PLACE}/tool/1.0/lib"):
