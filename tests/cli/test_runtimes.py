@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from gpuaas.runtimes.settings import Index, Settings
 from gpuaas.runtimes.shelf import Shelf
 from runtimes.bundle import Bundle, for_arm64
 from sdk import samples
-from sdk.playback import Answer, Playback
+from sdk.playback import Answer, Playback, problem
 
 
 @pytest.mark.acceptance("RT05")
@@ -140,6 +141,28 @@ def accepted(server: Playback, method: str, path: str, kind: str, state: str = "
     server.on("GET", "/api/v1/allocations/al-aaaaaaaaaaaaaaaa", Answer(200, samples.allocation()))
 
 
+VERSION = {"bundle_id": "rb-aaaaaaaaaaaaaaaa", "digest": "0" * 64, "root": "/x", "state": "applying",
+           "current": False, "observed": "fetching", "percent": 40, "message": "", "applied_at": None,
+           "applied_by": "us-x", "operation_id": "op-x"}  # fmt: skip
+
+
+def on(versions: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a machine has: the first version is wanted."""
+    item = {"slug": "pytorch", "product": "PyTorch", "support": "supported", "desired_version": versions[0]["version"],
+            "current_version": "1", "previous_version": "1", "state": "applying", "activate": "source x",
+            "versions": versions, "allowed_actions": []}  # fmt: skip
+    ownership = {"platform": [], "user": [], "statement": "Yours is yours."}
+    return {"items": [item], "next_cursor": None, "ownership": ownership}
+
+
+def current(version: str) -> list[dict[str, Any]]:
+    return [{**VERSION, "version": version, "current": True, "operation_id": "op-aaaaaaaaaaaaaaaa"}]
+
+
+SAID = {"apply": "has pytorch:2-r3.", "use": "uses pytorch:2-r3.", "rollback": "is back at pytorch:2-r3.",
+        "repair": "has pytorch as it should be.", "remove": "is without pytorch."}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "method", "path", "body"),
     [
@@ -160,13 +183,31 @@ def test_changes_on_a_machine(
     gpuaas: Gpuaas, server: Playback, arguments: tuple[str, ...], method: str, path: str, body: object
 ) -> None:
     accepted(server, method, path, f"runtime.{arguments[0]}")
+    server.on("GET", "/api/v1/allocations/al-aaaaaaaaaaaaaaaa/runtime-bundles", Answer(200, on(current("2-r3"))))
     said = gpuaas("runtime", *arguments)
     assert said.code == 0, said.err
-    assert said.out.startswith("train-1 ")
+    assert said.out.startswith(f"train-1 {SAID[arguments[0]]}")
     (asked,) = server.to(method, path)
     assert (json.loads(asked.body) if asked.body else None) == body
     detached = gpuaas("runtime", *arguments, "--detach", "--json")
     assert detached.json["operation"]["id"] == "op-aaaaaaaaaaaaaaaa"
+
+
+@pytest.mark.parametrize("command", ["rollback", "repair", "remove"])
+def test_a_version_where_a_bundle_is_meant(gpuaas: Gpuaas, server: Playback, command: str) -> None:
+    said = gpuaas("runtime", command, "train-1", "python@3.11+ml")
+    assert said.code == 2
+    assert "'python@3.11+ml' is a version, and a bundle is meant here." in said.err
+    assert ("Say `python --version 3.11+ml`." if command == "rollback" else "Say `python`.") in said.err
+    assert server.asked == []
+
+
+def test_who_may_not_look_is_told_what_they_asked_for(gpuaas: Gpuaas, server: Playback) -> None:
+    accepted(server, "POST", ON, "runtime.apply")
+    refused = problem(403, "forbidden")
+    server.on("GET", "/api/v1/allocations/al-aaaaaaaaaaaaaaaa/runtime-bundles", refused)
+    said = gpuaas("runtime", "apply", "train-1", "pytorch@2.x")
+    assert (said.code, said.out) == (0, "train-1 has pytorch@2.x.\n")
 
 
 def test_a_runtime_that_could_not_be_applied(gpuaas: Gpuaas, server: Playback) -> None:
@@ -216,16 +257,10 @@ def test_a_machines_images_are_verified_by_repairing_them(gpuaas: Gpuaas, server
 
 
 def test_what_a_machine_has(gpuaas: Gpuaas, server: Playback) -> None:
-    version = {"bundle_id": "rb-aaaaaaaaaaaaaaaa", "digest": "0" * 64, "root": "/x", "state": "applying",
-               "current": False, "observed": "fetching", "percent": 40, "message": "", "applied_at": None,
-               "applied_by": "us-x", "operation_id": "op-x"}  # fmt: skip
+    version = VERSION
     there = {"current": True, "applied_at": samples.AT, "applied_by": "us-y", "applied_by_email": "ada@example.org"}
-    item = {"slug": "pytorch", "product": "PyTorch", "support": "supported", "desired_version": "2",
-            "current_version": "1", "previous_version": "1", "state": "applying", "activate": "source x",
-            "versions": [{**version, "version": "2"}, {**version, "version": "1"} | there, {**version, "version": "0"}],
-            "allowed_actions": []}  # fmt: skip
-    ownership = {"platform": [], "user": [], "statement": "Yours is yours."}
-    server.on("GET", ON, Answer(200, {"items": [item], "next_cursor": None, "ownership": ownership}))
+    versions = [{**version, "version": "2"}, {**version, "version": "1"} | there, {**version, "version": "0"}]
+    server.on("GET", ON, Answer(200, on(versions)))
     said = gpuaas("runtime", "list", "--on", "train-1")
     assert "1 -> 2" in said.out
     assert "fetching 40 %" in said.out

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -73,7 +74,8 @@ def _there_now(session: Session, id: str, *, unless: bool) -> list[str]:
     return [f"{total} {'session is' if total == 1 else 'sessions are'} open there now: {who}."]
 
 
-def finish(session: Session, changed: "Changed", detach: bool, done: str) -> int:
+def finish(session: Session, changed: "Changed", detach: bool, done: str | Callable[[], str]) -> int:
+    """`done`: what is true of the machine then; a function where only the server knows."""
     from gpuaas.sdk import OperationFailed
     from gpuaas.sdk.types import Changed
 
@@ -90,5 +92,5 @@ def finish(session: Session, changed: "Changed", detach: bool, done: str) -> int
     if operation.state != "succeeded":
         raise OperationFailed(operation)
     if not session.json:
-        output.echo(output.safe(f"{name} {done}."))
+        output.echo(output.safe(f"{name} {done if isinstance(done, str) else done()}."))
     return exits.OK

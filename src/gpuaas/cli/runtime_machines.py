@@ -7,12 +7,25 @@ import click
 from gpuaas.cli import output
 from gpuaas.cli.change import detach_option, finish
 from gpuaas.cli.command import Command
+from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.session import Session
 
 if TYPE_CHECKING:
-    from gpuaas.sdk.types import AllocationRuntimes, AllocationRuntimeView
+    from gpuaas.sdk.types import AllocationRuntimes, AllocationRuntimeView, Changed
+
+
+def _without_version(context: click.Context, parameter: click.Parameter, said: str) -> str:
+    bundle, separator, version = said.replace("@", ":").partition(":")
+    if not separator:
+        return said
+    hint = f"Say `{bundle}`."
+    if any(each.name == "version" for each in context.command.params):
+        hint = f"Say `{bundle} --version {version}`."
+    raise Invalid(f"{said!r} is a version, and a bundle is meant here.", hint)
+
 
 _machine = click.argument("machine")
+_bundle = click.argument("bundle", callback=_without_version)
 _version = click.option("--version", metavar="VERSION", help="Exactly this one.")
 
 
@@ -29,7 +42,7 @@ def apply(session: Session, machine: str, name: str, version: str | None, replac
     NAME is like pytorch, python:3.11+ml or python@3.11.x; see `gpuaas runtime list --catalog`.
     """
     changed = session.client().runtimes.apply(machine, name, version=version, replace=replace)
-    return finish(session, changed, detach, f"has {name}")
+    return finish(session, changed, detach, lambda: f"has {_came(session, changed, name)}")
 
 
 @click.command(cls=Command)
@@ -41,24 +54,25 @@ def apply(session: Session, machine: str, name: str, version: str | None, replac
 def use(session: Session, machine: str, name: str, version: str | None, detach: bool) -> int:
     """Make a version of a runtime the current one on a MACHINE: the same as `apply`."""
     changed = session.client().runtimes.apply(machine, name, version=version)
-    return finish(session, changed, detach, f"uses {name}")
+    return finish(session, changed, detach, lambda: f"uses {_came(session, changed, name)}")
 
 
 @click.command(cls=Command)
 @_machine
-@click.argument("bundle")
+@_bundle
 @click.option("--version", metavar="VERSION", help="To this one, which lies on the machine still.")
 @detach_option
 @click.pass_obj
 def rollback(session: Session, machine: str, bundle: str, version: str | None, detach: bool) -> int:
     """Go back to the version of a BUNDLE that a MACHINE had before."""
     changed = session.client().runtimes.rollback(machine, bundle, version=version)
-    return finish(session, changed, detach, f"has the other version of {bundle}")
+    other = f"the other version of {bundle}"
+    return finish(session, changed, detach, lambda: f"is back at {_came(session, changed, other)}")
 
 
 @click.command(cls=Command)
 @_machine
-@click.argument("bundle")
+@_bundle
 @detach_option
 @click.pass_obj
 def repair(session: Session, machine: str, bundle: str, detach: bool) -> int:
@@ -69,13 +83,13 @@ def repair(session: Session, machine: str, bundle: str, detach: bool) -> int:
 
 @click.command(cls=Command)
 @_machine
-@click.argument("bundle")
+@_bundle
 @detach_option
 @click.pass_obj
 def remove(session: Session, machine: str, bundle: str, detach: bool) -> int:
     """Take a BUNDLE off a MACHINE, with all its versions.
 
-    One that processes have open goes when the last of them has ended, and can be used until then.
+    One that processes have open goes soon after the last of them has ended, and can be used until then.
     """
     changed = session.client().runtimes.remove(machine, bundle)
     return finish(session, changed, detach, f"is without {bundle}")
@@ -106,6 +120,21 @@ def show_on(session: Session, machine: str) -> None:
     columns = ("RUNTIME", "VERSION", "BESIDE", "SUPPORT", "STATE", "APPLIED", "BY", "ACTIVATE")
     output.table(columns, [_row(each) for each in found.items], empty="It has no managed runtime.")
     return _owned(found)
+
+
+def _came(session: Session, changed: "Changed", asked: str) -> str:
+    """The version that was meant, with its revision; `asked`, where one may not look, or it was changed again."""
+    from gpuaas.sdk import ApiError
+
+    try:
+        found = session.client().runtimes.on(changed.allocation.id).items
+    except ApiError:
+        return asked
+    for item in found:
+        for each in item.versions:
+            if each.current and each.operation_id == changed.operation.id:
+                return f"{item.slug}:{each.version}"
+    return asked
 
 
 def _row(item: "AllocationRuntimeView") -> tuple[str, ...]:

@@ -45,7 +45,9 @@ def sending(title: str, size: int, *, json: bool) -> Iterator[Callable[[int], No
     if json or not sys.stderr.isatty():
         yield lambda here: None
         if not json:
-            output.note(f"{title}: {output.size(size)} ({output.duration(time.monotonic() - started)})")
+            from gpuaas.runtimes.sizes import show_bytes
+
+            output.note(f"{title}: {show_bytes(size)} ({output.duration(time.monotonic() - started)})")
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn
