@@ -237,3 +237,14 @@ def test_layouts(tmp_path: Path) -> None:
     assert (detect(file).kind, detect(file).lacking()) == ("v1", ["cpuset", "memory", "pids"])
     file.write_text("")
     assert detect(file).kind == "none"
+
+
+def test_where_descriptors_lie_nobody_but_root_may_write(tmp_path: Path) -> None:
+    directory = tmp_path / "gpuaas/runtime/allocations"
+    assert doctor.descriptors(directory).ok, "it is made"
+    directory.mkdir(parents=True)
+    assert doctor.descriptors(directory).ok
+    (tmp_path / "gpuaas").chmod(0o775)
+    found = doctor.descriptors(directory)
+    assert (found.ok, found.required, found.value) == (False, True, str(tmp_path / "gpuaas"))
+    assert f"chmod go-w {tmp_path}/gpuaas" in found.remedy

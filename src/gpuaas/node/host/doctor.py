@@ -29,6 +29,7 @@ from gpuaas.node.host.network import checks
 from gpuaas.node.host.oci_runtimes import Runtime
 from gpuaas.node.host.paths import Paths
 from gpuaas.node.host.probe import PROBES
+from gpuaas.node.host.runtimes.descriptor import open_to_others
 
 __all__ = ["Finding", "check", "ready", "render"]
 
@@ -67,6 +68,7 @@ def check(
         images(tried["images"], tried["images_from_files"]),
         _state_directory(paths.state),
         _disk(paths.state),
+        descriptors(paths.descriptors),
         limit(disk_limit, *limits.missing(disk_limit)),
         gpus(found, simulated_gpus),
         *gpu_checks.check(found.gpus, cdi_read.read(), cleared_by(clear_mig)),
@@ -186,6 +188,13 @@ def _disk(state: Path) -> Finding:
     if free < MIN_FREE_BYTES:
         return bad("disk", value, f"less than {MIN_FREE_BYTES / 2**30:.0f} GiB are free", "free some, or add a disk")
     return good("disk", value)
+
+
+def descriptors(directory: Path) -> Finding:
+    if wrong := open_to_others(directory):
+        problem = "it is not a real directory that only root can write, so that no agent starts"
+        return bad("descriptors", str(wrong), problem, f"chown root {wrong} && chmod go-w {wrong}")
+    return good("descriptors", str(directory))
 
 
 def _try(state: Path) -> dict[str, str]:

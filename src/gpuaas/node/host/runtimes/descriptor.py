@@ -119,16 +119,25 @@ def text(id: str, current: Iterable[RuntimeSpec]) -> str:
 
 def _own(directory: Path) -> None:
     """Makes it in a place such as /etc/gpuaas, or refuses one in which somebody else could put a link or a file."""
+    if wrong := open_to_others(directory):
+        raise _unusable(wrong, "it must be a real directory of root's that nobody else can write")
     for each in (directory.parents[1], directory.parent, directory):
         try:
             with suppress(FileExistsError):
                 each.mkdir(parents=True)
                 each.chmod(0o755)  # whatever the agent was started with
-            found = each.lstat()
         except OSError as error:
             raise _unusable(each, error.strerror or str(error)) from error
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise _unusable(each, "it must be a real directory of root's that nobody else can write")
+
+
+def open_to_others(directory: Path) -> Path | None:
+    """The part of the way to it, from a place such as /etc/gpuaas on, that is not ours alone."""
+    for each in (directory.parents[1], directory.parent, directory):
+        with suppress(FileNotFoundError):
+            found = each.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+                return each
+    return None
 
 
 def _unusable(directory: Path, cause: str) -> HostError:
