@@ -115,7 +115,7 @@ def test_a_recipe_of_ones_own_is_built_and_published_for_a_project(
     assert not list((state / "runtimes" / "images").iterdir()), "nothing was built"
     undecided = operator(*arguments)
     assert (undecided.code, "Who is mytool:1 for?" in undecided.err) == (2, True)
-    assert operator(*arguments, "--project", "q").code == 2, "nobody publishes for a project that they are not in"
+    assert operator(*arguments, "--project", "q").code == 3, "nobody publishes for a project that they are not in"
     assert not list((state / "runtimes" / "images").iterdir()), "nor now"
 
     said = worker(*arguments, "--project", "p")
@@ -124,7 +124,7 @@ def test_a_recipe_of_ones_own_is_built_and_published_for_a_project(
     assert (item["name"], item["state"], item["scope"]) == ("mytool:1", "published", "project")
     assert worker(*arguments, "--project", "p").json["items"][0]["id"] == item["id"]
     assert "mytool:1" in worker("runtime", "list", "--project", "p").out
-    assert worker(*arguments, "--for-everybody").code == 2, "who works in a project publishes there only"
+    assert worker(*arguments, "--for-everybody").code == 3, "who works in a project publishes there only"
     taken = operator("runtime", "deprecate", "mytool", "--project", "p")
     assert "deprecated" in taken.out, taken.err
     assert worker("runtime", "delete", "mytool", "--project", "p").code == 0

@@ -14,6 +14,7 @@ from gpuaas.cli.invalid import Invalid
 from gpuaas.cli.runtime_chosen import chosen, for_each
 from gpuaas.cli.runtime_revisions import to_build
 from gpuaas.cli.session import Session
+from gpuaas.kit.errors import Problem
 
 if TYPE_CHECKING:
     from gpuaas.runtimes.recipe import Recipe
@@ -129,13 +130,13 @@ def _may_publish(session: Session, project: str | None) -> None:
         roles = {each.role for each in who.projects if project in (each.id, each.slug)}
         if not roles & set(WORKERS):
             said = f"{who.user.email} is no editor and no admin of the project {project}."
-            raise Invalid(said, "Only they publish for it; `gpuaas runtime build` builds without publishing.")
+            hint = "Only they publish for it; `gpuaas runtime build` builds without publishing."
+            raise Problem("forbidden", 403, said, hint)
         return
     if who.user.platform_role not in BUILDERS:
-        raise Invalid(
-            f"{who.user.email} is no operator of {session.server}, and no builder.",
-            "Only they publish for everybody; with --project one of yours gets it; `gpuaas runtime build` builds.",
-        )
+        said = f"{who.user.email} is no operator of {session.server}, and no builder."
+        hint = "Only they publish for everybody; with --project one of yours gets it; `gpuaas runtime build` builds."
+        raise Problem("forbidden", 403, said, hint)
 
 
 def publish(
