@@ -500,6 +500,18 @@ def test_an_image_whose_file_has_changed_is_shown_to_nobody_before_it_was_read(d
     assert upkeep.read_again() == []
 
 
+def test_whoever_reads_an_image_those_who_wait_for_it_hear_of_it() -> None:
+    world = before(upgrade)
+    upkeep = Upkeep(world.runner, world.clock)
+    world.host.touched.add(NEW)
+    upgrade(world)
+    world.settle()
+    assert world.condition().runtimes[1].code == "reading"
+    assert upkeep.read_behind() is None
+    world.settle()
+    assert shown(world) == told(world) == AFTER[upgrade]
+
+
 def test_what_nobody_waits_for_is_left_when_somebody_waits() -> None:
     world = before(remove)
     upkeep = Upkeep(world.runner, world.clock)
@@ -531,6 +543,30 @@ def test_the_upkeep_ends_with_the_agent() -> None:
     world.host.hook = look
     asyncio.run(work())
     assert upkeep.stopped.is_set()
+
+
+def test_images_that_cannot_be_read_do_not_keep_others_from_being_thrown_away() -> None:
+    """As on a disk that is full, where that is what helps."""
+    world = before(remove)
+    remove(world)
+    world.settle()
+    upkeep = Upkeep(world.runner, world.clock, unused_seconds=0)
+    world.host.touched.add(NEW)
+    world.host.fail("image_check", times=9999)
+    tidied = threading.Event()
+
+    def look(point: str, id: str) -> None:
+        if point == "images_tidy:before":
+            tidied.set()
+
+    async def work() -> None:
+        worker = asyncio.create_task(keep_up(upkeep, every_seconds=0.01, tidy_seconds=0))
+        assert await asyncio.to_thread(tidied.wait, 20)
+        worker.cancel()
+        await asyncio.wait([worker])
+
+    world.host.hook = look
+    asyncio.run(work())
 
 
 def test_what_is_read_slowly_holds_up_nothing() -> None:

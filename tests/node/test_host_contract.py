@@ -324,4 +324,8 @@ def test_only_what_was_not_read_for_long_is_read_again(host: Host) -> None:
     assert host.image_check(spec.digest, lambda: True)
     assert set(host.images()) == {spec.digest}
     assert not host.image_check("a" * 64, lambda: True)
+    other, data = runtime("other")
+    host.image_append(other.digest, 0, data[:100])
+    assert not host.image_check(other.digest, lambda: True)
+    assert host.image_begin(other.digest, other.size) == 100, "what has arrived of it stays"
     assert host.runtimes_busy() == set()

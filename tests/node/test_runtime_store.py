@@ -1,5 +1,6 @@
 """Images of runtimes on a disk: whole, verified, or absent."""
 
+import errno
 import hashlib
 import os
 import time
@@ -103,6 +104,27 @@ def test_one_that_came_while_its_damaged_predecessor_was_read_stays(store: Store
 
     assert store.intact(DIGEST, meanwhile)
     assert store.intact(DIGEST)
+
+
+def test_a_part_that_cannot_be_read_is_fetched_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append(DIGEST, 0, DATA)
+
+    def lost(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pread", lost)
+        with pytest.raises(HostError):
+            store.settle(DIGEST)
+    assert store.begin(DIGEST, len(DATA)) == 0
+
+
+def test_a_stamp_that_cannot_be_written_says_nothing_against_an_image(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "runtimes" / f".{DIGEST}.read").mkdir()
+    store.append(DIGEST, 0, DATA)
+    store.settle(DIGEST)
+    assert store.intact(DIGEST)
+    assert not store.changed(DIGEST)
 
 
 def test_the_one_that_was_read_longest_ago_is_read_next(store: Store, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ everything again from time to time, and has what is damaged fetched anew.
 import asyncio
 import logging
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -56,33 +57,20 @@ class Upkeep:
 
     def read_behind(self) -> str | None:
         """One image that a machine got unread, unless somebody waits for another. Its digest, if it was damaged."""
-        for digest in self.runner.host.images_unread():
-            if not self.runner.host.image_check(digest, self._may_go_slowly, gently=True):
-                self._say(digest)
-                return digest
-            break
-        return None
+        digest = next(iter(self.runner.host.images_unread()), None)
+        return None if digest is None or self._is_intact(digest, self._may_go_slowly, gently=True) else digest
 
     def _changed(self) -> list[str]:
         """Images whose files are not as they were when they were last read."""
-        damaged = []
-        for digest in [digest for digest, is_waited_for in self.runner.host.images_unread().items() if is_waited_for]:
-            if self.runner.host.image_check(digest, self._may_go_on):
-                self.runner.look_again(self.runner.images_used().get(digest, []))
-            else:
-                damaged.append(digest)
-                self._say(digest)
-        return damaged
+        waited_for = [digest for digest, waited in self.runner.host.images_unread().items() if waited]
+        return [digest for digest in waited_for if not self._is_intact(digest, self._may_go_on)]
 
     def _repaired(self) -> list[str]:
         """For every repair that was asked for."""
         damaged = []
         for id, repairs, digests in self.runner.unread():
             here = self.runner.host.images()
-            for digest in digests:
-                if digest in here and not self.runner.host.image_check(digest, self._may_go_on):
-                    damaged.append(digest)
-                    self._say(digest)
+            damaged += [each for each in digests if each in here and not self._is_intact(each, self._may_go_on)]
             if not self.stopped.is_set():
                 self.runner.were_read(id, repairs)
         return damaged
@@ -94,6 +82,15 @@ class Upkeep:
         if found is not None:
             self._say(found)
         return found
+
+    def _is_intact(self, digest: str, go_on: Callable[[], bool], *, gently: bool = False) -> bool:
+        """Reads it, if it may go on. Whoever waits for that is looked at, whoever had it read."""
+        if not self.runner.host.image_check(digest, go_on, gently=gently):
+            self._say(digest)
+            return False
+        if digest not in self.runner.host.images_unread():
+            self.runner.look_again(self.runner.images_used().get(digest, []))
+        return True
 
     def _say(self, damaged: str) -> None:
         log.error("image %s was damaged on this node's disk; it is fetched again", damaged)
@@ -122,17 +119,22 @@ async def keep_up(upkeep: Upkeep, every_seconds: float = EVERY_SECONDS, tidy_sec
     try:
         while True:
             await asyncio.sleep(every_seconds)
-            try:
-                await loop.run_in_executor(pool, upkeep.read_again)
-                if slow is None or slow.done():
-                    slow, before = loop.run_in_executor(pool, upkeep.read_slowly), slow
-                    if before is not None:
-                        before.result()
-                if upkeep.clock.boottime() - tidied >= tidy_seconds:
-                    tidied = upkeep.clock.boottime()
-                    await loop.run_in_executor(pool, upkeep.tidy)
-            except Exception:  # the outer loop: it is tried again
-                log.exception("could not look after the images of runtimes")
+            await _tried(loop.run_in_executor(pool, upkeep.read_again))
+            if slow is None or slow.done():
+                if slow is not None:
+                    await _tried(slow)
+                slow = loop.run_in_executor(pool, upkeep.read_slowly)
+            if upkeep.clock.boottime() - tidied >= tidy_seconds:
+                tidied = upkeep.clock.boottime()
+                await _tried(loop.run_in_executor(pool, upkeep.tidy))
     finally:
         upkeep.stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def _tried(work: Awaitable[object]) -> None:
+    """Each on its own: where a full disk keeps images from being read, throwing others away is what helps."""
+    try:
+        await work
+    except Exception:  # the outer loop: it is tried again
+        log.exception("could not look after the images of runtimes")

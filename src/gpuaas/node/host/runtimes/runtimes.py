@@ -1,8 +1,10 @@
 """The runtimes of a node's allocations: put together from the store, the mounts and the views."""
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpuaas.kit.errors import HostError
 from gpuaas.node.host.mounts.namespaces import Namespaces
 from gpuaas.node.host.mounts.operations import AnyOperation
 from gpuaas.node.host.paths import Paths
@@ -12,6 +14,8 @@ from gpuaas.node.host.runtimes.shared import Shared
 from gpuaas.node.host.runtimes.store import Store
 from gpuaas.node.host.runtimes.views import Views
 from gpuaas.wire.node import RuntimeReport, RuntimeSpec
+
+log = logging.getLogger(__name__)
 
 _SCRUB_BYTES_PER_SECOND = 64 << 20  # nobody waits for it, and others need the disk
 
@@ -78,8 +82,12 @@ class Runtimes:
         for digest in sorted({*here, *mounted, *self.store.parts()} - used):
             if is_kept(digest):
                 continue
-            self._shared.drop(digest)
-            self.store.remove(digest)
+            try:
+                self._shared.drop(digest)
+                self.store.remove(digest)
+            except HostError as error:
+                log.warning("image %s could not be thrown away: %s", digest, error)
+                continue
             self._views.unread.pop(digest, None)
             if digest in here:
                 removed.append(digest)
@@ -94,6 +102,9 @@ class Runtimes:
 
         Whoever has it mounted keeps what they have until it is here again: then they get the new one on top.
         """
+        if not self.store.has(digest):
+            self._views.unread.pop(digest, None)
+            return False  # what has arrived of the next one stays
         intact = self.store.intact(digest, go_on, _SCRUB_BYTES_PER_SECOND if gently else 0)
         if intact and not go_on():
             return True  # nothing is known, so that it should still be read

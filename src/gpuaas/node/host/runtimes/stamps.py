@@ -23,11 +23,12 @@ class Stamps:
     def put(self, digest: str, fd: int) -> None:
         """`fd`: the image, which was read just now."""
         said = self._known[digest] = _stamp(os.fstat(fd))
-        stamp = os.open(_name(digest), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600, dir_fd=self._dir)
-        try:
-            os.write(stamp, said.encode())
-        finally:
-            os.close(stamp)
+        with suppress(OSError):  # a disk that is full says nothing against the image
+            stamp = os.open(_name(digest), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600, dir_fd=self._dir)
+            try:
+                os.write(stamp, said.encode())
+            finally:
+                os.close(stamp)
 
     def fits(self, digest: str, found: os.stat_result) -> bool:
         if digest not in self._known:

@@ -117,7 +117,7 @@ class Store:
         with asking("store", f"image {digest}"):
             fd = os.open(_part(digest), os.O_RDONLY | _FLAGS, dir_fd=self._dir)
             try:
-                found = _hash(fd)
+                found = self._hash_part(fd, digest)
                 if found != digest:
                     os.unlink(_part(digest), dir_fd=self._dir)
                     return False
@@ -128,6 +128,13 @@ class Store:
             finally:
                 os.close(fd)
         return True
+
+    def _hash_part(self, fd: int, digest: str) -> str | None:
+        try:
+            return _hash(fd)
+        except OSError:  # the disk has lost a part of it: the next try is not to end here again
+            os.unlink(_part(digest), dir_fd=self._dir)
+            raise
 
     def oldest(self) -> tuple[str, float] | None:
         """The image that was verified longest ago, and when."""
