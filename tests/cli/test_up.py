@@ -37,6 +37,7 @@ def gpuaas(request: pytest.FixtureRequest) -> Iterator[tuple[Run, Path]]:
     identity: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if as_nobody else {}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUAAS_", "XDG_"))}
     environment = {**kept, "HOME": str(home), "GPUAAS_STATE_DIR": str(state), "GPUAAS_NODE_RATE": "150"}
+    environment["GPUAAS_IMAGE_REGISTRY"] = "127.0.0.1:1/team"
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "gpuaas.cli.main", *arguments]
@@ -77,8 +78,9 @@ def test_up_and_down(gpuaas: tuple[Run, Path]) -> None:
     assert {stat.S_IMODE(file.stat().st_mode) for file in secret_files} == {0o600}
     pids = [(state / f"{name}.pid").read_text() for name in ("server", "agent")]
 
-    environment = Path(f"/proc/{json.loads(pids[0])['pid']}/environ").read_bytes().split(b"\0")
-    assert b"GPUAAS_NODE_RATE=150" in environment  # meant for the server, whoever starts it
+    server, agent = (Path(f"/proc/{json.loads(pid)['pid']}/environ").read_bytes().split(b"\0") for pid in pids)
+    assert b"GPUAAS_NODE_RATE=150" in server  # meant for the server, whoever starts it
+    assert b"GPUAAS_IMAGE_REGISTRY=127.0.0.1:1/team" in agent
 
     again = run("up", "--json")
     found = json.loads(again.stdout)

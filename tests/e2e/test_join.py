@@ -26,12 +26,16 @@ def spine(tmp_path: Path, database_url: str) -> Iterator[Spine]:
 def test_a_host_becomes_a_node_in_one_line(spine: Spine) -> None:
     token = spine("node", "join-token", "--approve-slots").strip()
     state = ["--state-dir", str(spine.home / "agent"), "--name", "n1"]
+    wrong = ("--image-registry", "ada:sesame@registry.example/team")
+    spine("agent", "join", spine.url, token, "--host", "modelled", "--no-service", *state, *wrong, code=2)
     joined = spine.json("agent", "join", spine.url, token, "--host", "modelled", "--no-service", *state)
     assert (joined["name"], joined["address"], joined["service"]) == ("n1", "127.0.0.1", False)
     assert [node["id"] for node in spine.json("node", "ls")["items"]] == [joined["node_id"]]
+    state += ["--image-registry", "registry.example/team"]
     again = spine("agent", "join", spine.url, "-", "--host", "modelled", "--no-service", *state, stdin="used\n")
     assert joined["node_id"] in again, "who has joined stays who it is"
     assert "Start its agent: gpuaas agent run --server" in again
+    assert "--image-registry registry.example/team" in again
     spine.start_agent()  # with the same state directory and without a join token
     eventually(lambda: node_ready(spine))
     spine("agent", "join", spine.url, "made-up-0123456789abcdef", "--host", "modelled", "--no-service", "--name", "n2",

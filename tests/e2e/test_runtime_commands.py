@@ -11,7 +11,9 @@ import pytest
 from control import catalog
 from e2e.test_spine import Spine, eventually, spine  # noqa: F401 a fixture
 from gpuaas import Client, GpuaasError
+from gpuaas.kit.registry import Place, Registry
 from gpuaas.sdk.retry import Retry
+from oci import credentials, needs_registry, registry
 from runtimes.builds import needs_tools
 from runtimes.bundle import Bundle
 
@@ -91,6 +93,26 @@ def test_an_image_that_is_damaged_on_the_server_reaches_no_machine(
     item = on(spine, "train-1")
     assert (item["desired_version"], item["current_version"]) == ("1", "1")
     assert spine.json("show", "train-1")["state"] == "active"
+
+
+@needs_registry
+def test_an_image_comes_from_a_registry_and_the_server_is_not_asked(
+    spine: Spine,  # noqa: F811
+    client: Client,
+    tmp_path: Path,
+) -> None:
+    digest = publish(client, tmp_path, "1", MORE)
+    (spine.home / "runtime-images" / f"{digest}.erofs").unlink()
+    with registry(tmp_path / "registry", login=True) as address:
+        file = credentials(tmp_path / "docker.json", address)
+        Registry(Place.parse(f"{address}/team"), file).send_blob(f"sha256:{digest}", tmp_path / "image-1")
+        spine.environment |= {"GPUAAS_IMAGE_REGISTRY": f"{address}/team"}
+        spine.environment |= {"GPUAAS_IMAGE_REGISTRY_CREDENTIALS": str(file)}
+        spine.kill("agent")
+        spine.start_agent()
+        spine("launch", "train-1", "--offer", "h100-1")
+        spine("runtime", "apply", "train-1", "tools:1")
+    assert on(spine, "train-1")["current_version"] == "1"
 
 
 @needs_tools

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from gpuaas.cli import agent_join, output
+from gpuaas.cli.agent_join import registry_options
 from gpuaas.cli.command import Command, Group
 from gpuaas.cli.installation import default_state_dir
 from gpuaas.cli.session import Session
@@ -64,6 +65,7 @@ def _node_options(command: _Command) -> _Command:
               help="How that is kept. none: one machine can fill the disk for all.")  # fmt: skip
 @click.option("--fetch-mib-per-second", type=click.FloatRange(0), default=0, metavar="NUMBER",
               help="Of images of runtimes, each.  [default: as fast as they come]")  # fmt: skip
+@registry_options
 @click.option("--clear-mig", default="", metavar="COMMAND",
               help="Clears a MIG instance ({uuid}, {index} and {bus} are filled in) before its next user.")  # fmt: skip
 @click.option("--quick-cgroups/--no-quick-cgroups", default=True, show_default=True,

@@ -6,8 +6,9 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -22,6 +23,19 @@ UNIT = "gpuaas-agent.service"
 SYSTEMD = Path("/etc/systemd/system")
 SETTINGS = Path("/etc/gpuaas/agent.env")
 
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def registry_options(command: _Command) -> _Command:
+    """Where images of runtimes come from, before the server is asked."""
+    file = click.option("--image-registry-credentials", envvar="GPUAAS_IMAGE_REGISTRY_CREDENTIALS", show_envvar=True,
+                        type=click.Path(path_type=Path, dir_okay=False, resolve_path=True), metavar="FILE",
+                        help="For the registry; like Docker's config.json.")  # fmt: skip
+    place = click.option("--image-registry", envvar="GPUAAS_IMAGE_REGISTRY", show_envvar=True, default="",
+                         metavar="REPOSITORY",
+                         help="Ask for images of runtimes there first, such as registry.example/team.")  # fmt: skip
+    return place(file(command))
+
 
 @click.command(cls=Command)
 @click.argument("server", metavar="URL[,URL...]")
@@ -33,6 +47,7 @@ SETTINGS = Path("/etc/gpuaas/agent.env")
               help="Clears a MIG instance ({uuid}, {index} and {bus} are filled in) before its next user.")  # fmt: skip
 @click.option("--disk-limit", type=click.Choice(["image", "none"]), default="image", show_default=True,
               help="How what a machine may write is limited. none: one can fill the disk for all.")  # fmt: skip
+@registry_options
 @click.option("--state-dir", type=click.Path(path_type=Path, file_okay=False), metavar="DIRECTORY",
               default=lambda: default_state_dir() / "agent", help="Where it keeps everything.")  # fmt: skip
 @click.option("--host", type=click.Choice(["linux", "modelled"]), default="linux", show_default=True,
@@ -74,8 +89,8 @@ def join(session: Session, /, server: str, join_token: str, service: bool | None
 def _options(address: str, options: dict[str, Any]) -> list[str]:
     """Only what differs from what the agent would do anyway."""
     found = ["--name", options["name"], "--address", address, "--state-dir", str(options["state_dir"])]
-    for name in ("simulate_gpus", "clear_mig"):
-        found += [f"--{name.replace('_', '-')}", options[name]] if options[name] else []
+    for name in ("simulate_gpus", "clear_mig", "image_registry", "image_registry_credentials"):
+        found += [f"--{name.replace('_', '-')}", str(options[name])] if options[name] else []
     found += ["--disk-limit", options["disk_limit"]] if options["disk_limit"] != "image" else []
     return found + (["--host", options["host"]] if options["host"] != "linux" else [])
 

@@ -55,6 +55,19 @@ def chosen(names: tuple[str, ...], everything: bool, directories: tuple[Path, ..
     return Chosen(list(found.values()), set(found) - named, left)
 
 
+def built(names: tuple[str, ...], directories: tuple[Path, ...], shelf: "Shelf") -> list[tuple[str, str]]:
+    """Bundle and version of what is built here; taken-in runtimes have no recipe file."""
+    from gpuaas.runtimes.library import Library
+    from gpuaas.runtimes.resolve import Name, resolve
+
+    here = dict.fromkeys(Name(each.bundle, each.version) for each in shelf.all_built())
+    if not names:
+        return [(name.bundle, name.version) for name in here]
+    known = {(name.bundle, name.version): name for name in here}
+    known |= {(name.bundle, name.version): name for name in Library(directories).names()}
+    return [(found.bundle, found.version) for found in (resolve(name, known.values()) for name in names)]
+
+
 def _elsewhere(recipe: "Recipe", settings: "Settings") -> str:
     """Why it is built only where a site has what public registries have not. Empty: it can be tried."""
     if recipe.buildable:

@@ -14,6 +14,7 @@ from gpuaas.cli import (
     runtime_gc,
     runtime_index,
     runtime_machines,
+    runtime_push,
     runtime_sources,
     runtime_verify,
 )
@@ -49,7 +50,7 @@ for _command in (
     *(runtime_catalog.deploy, runtime_catalog.deprecate, runtime_catalog.delete, runtime_gc.gc),
     *(runtime_machines.apply, runtime_machines.use, runtime_machines.rollback),
     *(runtime_machines.repair, runtime_machines.remove, runtime_machines.history),
-    *(runtime_sources.pull, runtime_sources.source, runtime_index.index),
+    *(runtime_sources.pull, runtime_sources.source, runtime_index.index, runtime_push.push),
 ):
     runtime.add_command(_command)
 
@@ -238,7 +239,7 @@ def test(session: Session, names: tuple[str, ...], directories: tuple[Path, ...]
 
     shelf = _shelf(state_dir)
     tested = []
-    for bundle, version in _built(names, directories, shelf):
+    for bundle, version in runtime_chosen.built(names, directories, shelf):
         manifest = verify.test(bundle, version, shelf, _say(session))
         tested.append({"runtime": manifest.id, "checks": len(manifest.recipe.verify), "state": "succeeded"})
         if not session.json:
@@ -275,7 +276,7 @@ def verify(
     shelf = _shelf(state_dir)
     verdicts = [
         look(bundle, version, shelf, architecture)
-        for bundle, version in _built(names, directories, shelf)
+        for bundle, version in runtime_chosen.built(names, directories, shelf)
         for architecture in shelf.builds(bundle, version) or [""]
     ]
     if session.json:
@@ -302,7 +303,7 @@ def export(
     from gpuaas.runtimes import bundlefile
 
     shelf = _shelf(state_dir)
-    ((bundle, version),) = _built((name,), directories, shelf)
+    ((bundle, version),) = runtime_chosen.built((name,), directories, shelf)
     manifest = bundlefile.export(bundle, version, shelf, file, architecture or "")
     if session.json:
         return output.json({**_facts(manifest), "file": str(file)})
@@ -322,18 +323,6 @@ def import_(session: Session, file: Path, state_dir: Path) -> None:
         return output.json(_facts(manifest))
     said = f"{manifest.id} for {manifest.architecture} is here: {manifest.layers[0].sha256}"
     return output.echo(output.safe(said))
-
-
-def _built(names: tuple[str, ...], directories: tuple[Path, ...], shelf: "Shelf") -> list[tuple[str, str]]:
-    """Bundle and version of what is built here; taken-in runtimes have no recipe file."""
-    from gpuaas.runtimes.resolve import Name, resolve
-
-    here = dict.fromkeys(Name(each.bundle, each.version) for each in shelf.all_built())
-    if not names:
-        return [(name.bundle, name.version) for name in here]
-    known = {(name.bundle, name.version): name for name in here}
-    known |= {(name.bundle, name.version): name for name in _library(directories).names()}
-    return [(found.bundle, found.version) for found in (resolve(name, known.values()) for name in names)]
 
 
 def _say(session: Session) -> Callable[[str, int | None], None]:

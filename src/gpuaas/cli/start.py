@@ -121,7 +121,7 @@ class Start:
         self._asked_to_join = client is not None
         join_token = self._join_token or (self._needed_join_token(client) if client else "")
         # In the environment, because everybody on the machine can read the arguments of a process.
-        place.agent.start(arguments, _environment(GPUAAS_JOIN_TOKEN=join_token))
+        place.agent.start(arguments, _environment(GPUAAS_JOIN_TOKEN=join_token, **_agent_settings()))
         return True
 
     def _needed_join_token(self, client: "Client") -> str:
@@ -176,6 +176,12 @@ def _environment(**extra: str) -> dict[str, str]:
 def _server_settings() -> dict[str, str]:
     """What `gpuaas server` takes from the environment is meant for the one that we start, too."""
     names = [option.envvar for option in server.params if isinstance(option.envvar, str)]
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _agent_settings() -> dict[str, str]:
+    """The same for the agent, but for what we tell it ourselves."""
+    names = ("GPUAAS_IMAGE_REGISTRY", "GPUAAS_IMAGE_REGISTRY_CREDENTIALS")
     return {name: os.environ[name] for name in names if name in os.environ}
 
 

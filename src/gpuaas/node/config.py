@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuaas.kit.registry import Place, Registry
+
 
 @dataclass(frozen=True)
 class AgentConfig:
@@ -16,6 +18,8 @@ class AgentConfig:
     host: str = "linux"  # or modelled: a machine that is only data
     sample_seconds: float = 10.0  # between two looks at what machines use
     fetch_mib_per_second: float = 0  # of images of runtimes; 0: as fast as they come
+    image_registry: str = ""  # registry.example/team/runtimes: asked for images of runtimes before the server is
+    image_registry_credentials: Path | None = None  # like Docker's config.json
     # Everything below has another value for a second agent on the same machine.
     run_dir: Path = Path("/run/gpuaas")
     etc_dir: Path | None = None  # where operators look: see `Paths.etc`
@@ -29,3 +33,11 @@ class AgentConfig:
     base_image: str | None = None  # an imported one instead of our own
     quick_cgroups: bool = True  # whether the kernel may be told to favour moves between cgroups
     image_store: Path | None = None  # shared by several agents; below `state_dir` unless told
+
+    def __post_init__(self) -> None:
+        self.registry()  # a name that is none is refused before anything is done
+
+    def registry(self) -> Registry | None:
+        if not self.image_registry:
+            return None
+        return Registry(Place.parse(self.image_registry), self.image_registry_credentials)

@@ -1,4 +1,6 @@
-"""Fetches images of runtimes from the server, by digest, goes on where it was cut off, and has machines looked at.
+"""Fetches images of runtimes by digest, goes on where it was cut off, and has machines looked at.
+
+A registry is asked first where there is one (node/depot.py), and the server for whatever it does not give.
 
 No machine waits for it. What arrives is checked by the host before it has a name.
 """
@@ -10,15 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException, HTTPResponse
 from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 from gpuaas.kit.clock import Clock
-from gpuaas.kit.errors import HostError
+from gpuaas.kit.errors import HostError, Problem
 from gpuaas.node import refusal
 from gpuaas.node.board import Trouble
+from gpuaas.node.depot import Depot
 from gpuaas.node.runner import Missing, Runner
 from gpuaas.node.servers import Servers
 from gpuaas.wire import node_request
@@ -70,15 +73,19 @@ class Fetcher:
     clock: Clock
     bytes_per_second: float = 0  # 0: as fast as it comes
     make_room: Callable[[], object] = lambda: None
+    depot: Depot | None = None
     sleep: Callable[[float], None] = time.sleep
     stopped: threading.Event = field(default_factory=threading.Event)
     _pauses: dict[str, _Pause] = field(default_factory=dict)
+    _asides: dict[str, str] = field(default_factory=dict)  # by digest: why the registry does not send it
 
     def due(self) -> list[Missing]:
         """What can be tried now."""
         missing, now = self.runner.missing(), self.clock.boottime()
         for digest in set(self._pauses) - {each.digest for each in missing}:
             self._pauses.pop(digest, None)
+        if self.depot is not None:
+            self.depot.forget_but({each.digest for each in missing})
         return [each for each in missing if each.digest not in self._pauses or self._pauses[each.digest].until <= now]
 
     def fetch(self, missing: Missing) -> None:
@@ -112,7 +119,10 @@ class Fetcher:
             log.info("image %s is here", digest)
             self.runner.fetched(digest, missing.ids)
             return
-        self.runner.fetched(digest, missing.ids, trouble)
+        finally:
+            aside = self._asides.pop(digest, "")
+        message = f"{aside} {trouble.message}".strip()
+        self.runner.fetched(digest, missing.ids, replace(trouble, message=message))
 
     def _fetch(self, missing: Missing) -> None:
         try:
@@ -127,25 +137,50 @@ class Fetcher:
         """Goes on from what is here."""
         host, digest, size = self.runner.host, missing.digest, missing.size
         offset = host.image_begin(digest, size)
-        told = begun = self.clock.boottime()
-        came = 0
+        if offset < size and self.depot is not None:
+            offset = self._from_depot(self.depot, missing, offset)
         if offset < size:
             with self._opened(digest, offset) as answer:
-                _skip(answer, offset)
-                while offset < size and (data := answer.read(min(CHUNK_BYTES, size - offset))):
-                    if not host.image_append(digest, offset, data):
-                        raise _Changed
-                    offset, came = offset + len(data), came + len(data)
-                    if self.stopped.is_set():
-                        raise _Gone
-                    if self.clock.boottime() - told >= PROGRESS_SECONDS:
-                        told = self.clock.boottime()
-                        self._tell(digest)
-                    self._pace(came, begun)
+                self._take(answer, missing, offset)
+        if host.image_end(digest):
+            return
+        if self.depot is None or not self.depot.was_wrong(digest):
+            raise _Refused("What the server sent is not the image that was asked for.")
+        self._copy(missing)
+
+    def _from_depot(self, depot: Depot, missing: Missing, offset: int) -> int:
+        """How much is here afterwards."""
+        why, here = depot.why_not(missing.digest), offset
+        if not why:
+            try:
+                with depot.opened(missing.digest, offset) as answer:
+                    self._take(answer, missing, offset)
+                return missing.size
+            except (_Refused, Problem, HTTPException, OSError, ValueError) as error:  # whatever it answers, to no avail
+                here = self.runner.host.image_begin(missing.digest, missing.size)
+                why = depot.failed(missing.digest, error, came=here > offset)
+        self._asides[missing.digest] = why
+        self._tell(missing.digest)
+        return here
+
+    def _take(self, answer: HTTPResponse, missing: Missing, offset: int) -> None:
+        """All that is still missing, from `offset` on."""
+        _skip(answer, offset)
+        digest, size = missing.digest, missing.size
+        told = begun = self.clock.boottime()
+        came = 0
+        while offset < size and (data := answer.read(min(CHUNK_BYTES, size - offset))):
+            if not self.runner.host.image_append(digest, offset, data):
+                raise _Changed
+            offset, came = offset + len(data), came + len(data)
+            if self.stopped.is_set():
+                raise _Gone
+            if self.clock.boottime() - told >= PROGRESS_SECONDS:
+                told = self.clock.boottime()
+                self._tell(digest)
+            self._pace(came, begun)
         if offset < size:
             raise ConnectionError(f"it ended after {offset} of {size} bytes")
-        if not host.image_end(digest):
-            raise _Refused("What the server sent is not the image that was asked for.")
 
     @contextmanager
     def _opened(self, digest: str, offset: int) -> Iterator[HTTPResponse]:
@@ -175,7 +210,8 @@ class Fetcher:
         waiting = [each for each in self.runner.missing() if each.digest == digest]
         if not waiting:
             raise _Gone
-        self.runner.fetched(digest, waiting[0].ids)
+        aside = self._asides.get(digest)
+        self.runner.fetched(digest, waiting[0].ids, Trouble("from_server", aside) if aside else None)
 
     def _pace(self, came: int, begun: float) -> None:
         if self.bytes_per_second:
@@ -198,7 +234,7 @@ def _skip(answer: HTTPResponse, offset: int) -> None:
     if answer.status == 206:
         start = (answer.headers.get("Content-Range") or "").removeprefix("bytes ").partition("-")[0]
         if start != str(offset):
-            raise _Refused("The server sent another part of the image than was asked for.")
+            raise _Refused("Another part of the image was sent than was asked for.")
         return
     while offset > 0 and (data := answer.read(min(CHUNK_BYTES, offset))):
         offset -= len(data)

@@ -22,6 +22,7 @@ from gpuaas.kit.ids import Ids
 from gpuaas.kit.log import bound
 from gpuaas.node.config import AgentConfig
 from gpuaas.node.connection import Connection
+from gpuaas.node.depot import Depot
 from gpuaas.node.fetch import Fetcher, keep_fetching
 from gpuaas.node.hiding import Hiding, hide_first, keep_hidden
 from gpuaas.node.host import doctor, findings
@@ -249,7 +250,9 @@ async def _serve(
     connection = Connection(servers, link, runner.clock, to_say)
     pace = config.fetch_mib_per_second * 2**20
     upkeep = Upkeep(runner, runner.clock)
-    fetcher = Fetcher(runner, servers, me.sign_request, runner.clock, pace, upkeep.make_room)
+    registry = config.registry()
+    depot = Depot(registry, runner.clock) if registry is not None else None
+    fetcher = Fetcher(runner, servers, me.sign_request, runner.clock, pace, upkeep.make_room, depot)
     hiding = Hiding(runner.host, servers) if config.hide_servers else None
     async with asyncio.TaskGroup() as group:
         tasks = [

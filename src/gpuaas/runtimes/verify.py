@@ -57,6 +57,14 @@ def verify(bundle: str, version: str, shelf: Shelf, architecture: str = "") -> V
     return Verdict(runtime, sha256, not found, tuple(found), known)
 
 
+def sound(bundle: str, version: str, shelf: Shelf, architecture: str = "") -> str:
+    """The sha256 of its image; refused where that, or a paper, is damaged."""
+    verdict = verify(bundle, version, shelf, architecture)
+    if not verdict.intact:
+        raise damaged(verdict.runtime, verdict.findings[0])
+    return verdict.sha256
+
+
 def damaged(runtime: str, finding: str) -> Problem:
     hint = f"Run `gpuaas runtime build {runtime}`."
     return Problem("damaged_image", 409, f"{runtime} is damaged: {finding}.", hint)
