@@ -38,6 +38,13 @@ def test_what_hung_is_in_the_log_and_in_the_problem(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "$ sh\nbegun\n"
 
 
+def test_what_is_given_up_ends() -> None:
+    given_up = threading.Event()
+    given_up.set()
+    with pytest.raises(Problem, match="sleep was stopped"):
+        process.run(["/usr/bin/sleep", "600"], given_up=given_up)
+
+
 def test_who_prints_without_end_is_stopped_in_time() -> None:
     with pytest.raises(Problem, match="did not end"):
         process.run(["/usr/bin/yes"], timeout_seconds=0.5)

@@ -1,7 +1,9 @@
 """What a build does when something goes wrong, with recipes of a few bytes: only the base comes from Debian."""
 
 import hashlib
+import os
 import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -115,8 +117,40 @@ def test_what_nobody_could_take_in_is_not_built(made: Callable[[str], Built], sh
     assert bundlefile.take_in(tmp_path / "tool.tar", Shelf(tmp_path / "other")) == built.manifest
 
 
-def test_checks_and_image_are_told_in_order(archive: Path, shelf: Shelf) -> None:
-    """They run side by side; what begins is told in one order, and each ends once."""
+def test_of_checks_that_fail_the_first_is_told_and_nothing_hangs(made: Callable[[str], Built]) -> None:
+    with pytest.raises(Problem, match="A check of the runtime failed: exit 3"):
+        made("verify: ['true', 'exit 3', 'sleep 500', 'exit 4']\n")
+
+
+IN_THE_IMAGE = """\
+verify:
+  - {run: 'stat -f -c %T bin/tool; stat -c %Y bin/tool', expect: 1577836800}
+  - {run: cat /proc/mounts, expect: ' /opt/gpuaas/runtimes/tool/1 erofs ro,'}
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+def test_checks_run_in_the_mounted_image(made: Callable[[str], Built], shelf: Shelf) -> None:
+    assert made(IN_THE_IMAGE).new
+    verify.test("tool", "1", shelf, lambda message, percent: None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes from root what others do not have")
+def test_checks_run_in_what_the_image_holds_where_nobody_mounts(made: Callable[[str], Built], shelf: Shelf) -> None:
+    made(GOOD)
+    program = f"""
+from pathlib import Path
+from gpuaas.runtimes import verify
+from gpuaas.runtimes.shelf import Shelf
+verify.test("tool", "1", Shelf(Path({str(shelf.path)!r})), lambda message, percent: print(message))
+"""
+    command = ["setpriv", "--bounding-set", "-sys_admin", "--", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["1 checks"]), done.stderr
+
+
+def test_phases_are_told_in_order(archive: Path, shelf: Shelf) -> None:
+    """Each begins in its turn, and ends once."""
     told: list[Progress] = []
     build(recipe(archive, GOOD), tools.architecture(), settings.load(), shelf, told.append)
     assert [each.phase for each in told if each.state == "running" and not each.message] == [name for name, _ in PHASES]

@@ -67,18 +67,14 @@ def _bar(title: str) -> "Iterator[Callable[[Progress], None]]":
     from gpuaas.runtimes.build.phases import PHASES
 
     far = dict.fromkeys((name for name, _ in PHASES), 0)
-    running: dict[str, str] = {}
     columns = (TextColumn("{task.fields[title]}"), BarColumn(30), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=len(far) * 100, title=output.safe(title).replace("[", "\\["))
 
         def report(progress: "Progress") -> None:
-            """From any thread: checks run while the image is written, and both are named then."""
+            """From any thread: files are fetched several at a time."""
             far[progress.phase] = 100 if progress.state == "done" else progress.percent or far[progress.phase]
-            said = running[progress.phase] = f"{progress.phase} {progress.message}".strip()
-            if progress.state != "running":
-                del running[progress.phase]
-            said = "; ".join(list(running.values())) or said
+            said = f"{progress.phase} {progress.message}".strip()
             bar.update(task, completed=sum(far.values()), description=output.safe(said)[:60].replace("[", "\\["))
 
         yield report

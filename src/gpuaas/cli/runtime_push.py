@@ -21,7 +21,8 @@ from gpuaas.cli.session import Session
 def push(session: Session, names: tuple[str, ...], place: str, credentials: Path | None, state_dir: Path) -> None:
     """Send runtimes that are built here to an OCI registry. Agents with --image-registry fetch images from there.
 
-    For every architecture that is here. What the registry has already is not sent again. `deploy` publishes: only that makes a version available.
+    For every architecture that is here. What the registry has already is not sent again. `deploy` publishes: only that
+    makes a version available.
     """
     from gpuaas.kit.registry import Place, Registry
     from gpuaas.runtimes import push as pushing

@@ -5,6 +5,7 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -27,6 +28,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TIMEOUT_SECONDS = 3600.0
 KEPT_BYTES = 16 * 2**20
 _CHUNK = 64 * 1024
+_LOOK_SECONDS = 0.5
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -42,10 +44,11 @@ def run(
     timeout_seconds: float = TIMEOUT_SECONDS,
     what: str = "",
     whole: bool = False,
+    given_up: threading.Event | None = None,
 ) -> str:
     """What it printed, or the end of it: one that would print more than we keep fails if the `whole` is needed.
 
-    A Problem when it fails, with its last lines as detail.
+    A Problem when it fails, with its last lines as detail. Whoever runs it in a thread ends it by `given_up`.
     """
     name = what or os.path.basename(argv[0])
     if log is not None:
@@ -66,7 +69,9 @@ def run(
         raise Problem("build_failed", 500, said, "Run `make setup`, or install what it belongs to.") from error
     kept: deque[bytes] = deque()
     try:
-        _follow(process, kept, log, time.monotonic() + timeout_seconds, whole)
+        _follow(process, kept, log, time.monotonic() + timeout_seconds, whole, given_up or threading.Event())
+    except InterruptedError as error:
+        raise Problem("build_failed", 500, f"{name} was stopped.") from error
     except subprocess.TimeoutExpired as error:
         said = f"{name} did not end within {timeout_seconds:g} seconds."
         raise Problem("build_failed", 500, said, detail=_last(kept)) from error
@@ -85,7 +90,12 @@ def run(
 
 
 def _follow(
-    process: subprocess.Popen[bytes], kept: deque[bytes], log: IO[bytes] | None, ends: float, whole: bool
+    process: subprocess.Popen[bytes],
+    kept: deque[bytes],
+    log: IO[bytes] | None,
+    ends: float,
+    whole: bool,
+    given_up: threading.Event,
 ) -> None:
     """Until it has ended: what it prints goes into the log as it comes, and the last of it into `kept`."""
     assert process.stdout is not None
@@ -94,8 +104,12 @@ def _follow(
         ready.register(process.stdout, selectors.EVENT_READ)
         while True:
             left = ends - time.monotonic()
-            if left <= 0 or not ready.select(left):
+            if left <= 0:
                 raise subprocess.TimeoutExpired(process.args, 0)
+            if given_up.is_set():
+                raise InterruptedError
+            if not ready.select(min(left, _LOOK_SECONDS)):
+                continue
             data = process.stdout.read(_CHUNK)
             if not data:
                 break

@@ -1,6 +1,5 @@
 """Whether a runtime on the shelf is what its manifest says, and whether it works."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,17 +7,14 @@ import msgspec
 from msgspec import Struct
 
 from gpuaas.kit.errors import Problem
-from gpuaas.runtimes import activate, tools, tree, untrusted
+from gpuaas.runtimes import tools, tree, untrusted
 from gpuaas.runtimes.build import checks
 from gpuaas.runtimes.build.base import base_of, ensure_base
 from gpuaas.runtimes.build.fetch import fetch
-from gpuaas.runtimes.build.sandbox import Sandbox
 from gpuaas.runtimes.intact import CHANGED, findings
 from gpuaas.runtimes.lock.lockfile import Lock
 from gpuaas.runtimes.manifest import Manifest, decode
 from gpuaas.runtimes.shelf import Shelf, not_built
-
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Verdict(Struct, frozen=True):
@@ -100,7 +96,7 @@ def _content(entry: tree.Entry | None) -> tuple[str, str, str] | None:
 
 
 def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None], None]) -> Manifest:
-    """Runs the checks of the recipe in the finished image, mounted read-only, on nothing but the base."""
+    """Runs the checks of the recipe in the image, as the build did."""
     manifest, place = manifest_of(bundle, version, shelf, tools.architecture())
     try:
         lock = msgspec.json.decode(_paper(place, "lock.json"), type=Lock)
@@ -110,11 +106,6 @@ def test(bundle: str, version: str, shelf: Shelf, say: Callable[[str, int | None
         if not base_of(lock.base, shelf).exists():
             fetch(lock.base, shelf, say)
         base = ensure_base(lock.base, shelf, work)
-        image, seen = shelf.image(manifest.layers[0].sha256), work / "seen"
-        seen.mkdir()
-        if os.geteuid() != 0:  # only root mounts
-            untrusted.unpack(image, seen, manifest.tree_bytes, manifest.entries)
-        variables = activate.variables(manifest.recipe, _PATH)
-        mounted = image if os.geteuid() == 0 else None
-        checks.run(manifest.recipe.verify, Sandbox(base, seen, manifest.recipe.root, variables, mounted), None, say)
+        image, entries = shelf.image(manifest.layers[0].sha256), (manifest.tree_bytes, manifest.entries)
+        checks.in_image(manifest.recipe, image, entries, base, work, None, say)
     return manifest

@@ -1,5 +1,4 @@
-"""The phases of a build, in the order in which they begin (the image is written while the checks run), and how far it
-is. What they do is in `builder`."""
+"""The phases of a build, in their order, and how far it is. What they do is in `builder`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +12,8 @@ PHASES = (
     ("unpack", "put the tree together"),
     ("finish", "install wheels and run the recipe's commands"),
     ("compile", "bytecode"),
-    ("verify", "run the recipe's checks in the result"),
     ("image", "write the image"),
+    ("verify", "run the recipe's checks in it"),
     ("store", "manifest, bill of materials"),
 )
 

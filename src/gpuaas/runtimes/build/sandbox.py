@@ -4,6 +4,7 @@ The tree is where it will be on every machine, so that paths which end up in fil
 """
 
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -38,10 +39,13 @@ class Sandbox(Struct, frozen=True):
         binds: Mapping[Path, str] = {},
         what: str = "",
         timeout_seconds: float = process.TIMEOUT_SECONDS,
+        given_up: threading.Event | None = None,
     ) -> str:
         with tempfile.TemporaryDirectory(dir=self.tree.parent) as scratch:
             command = self.command(argv, scratch, writable=writable, binds=binds)
-            return process.run(command, log, env=self._variables(), what=what, timeout_seconds=timeout_seconds)
+            return process.run(
+                command, log, env=self._variables(), what=what, timeout_seconds=timeout_seconds, given_up=given_up
+            )
 
     def command(
         self, argv: Sequence[str], scratch: str, *, writable: bool = False, binds: Mapping[Path, str] = {}
@@ -49,8 +53,17 @@ class Sandbox(Struct, frozen=True):
         """For whoever runs it in a way of their own, with a directory for what it writes meanwhile."""
         return [*self._mount(), "bwrap", *self._view(scratch, writable), *_bound(binds), "--", *argv]
 
-    def shell(self, script: str, log: IO[bytes] | None = None, *, writable: bool = False, what: str = "") -> str:
-        return self.run(["/bin/sh", "-e", "-u", "-c", script], log, writable=writable, what=what or script[:60])
+    def shell(
+        self,
+        script: str,
+        log: IO[bytes] | None = None,
+        *,
+        writable: bool = False,
+        what: str = "",
+        given_up: threading.Event | None = None,
+    ) -> str:
+        argv = ["/bin/sh", "-e", "-u", "-c", script]
+        return self.run(argv, log, writable=writable, what=what or script[:60], given_up=given_up)
 
     def _mount(self) -> list[str]:
         """In a mount namespace of its own: it ends with the run, however that ends."""
