@@ -299,7 +299,7 @@ def test_deploy_needs_names_and_an_operator(gpuaas: Gpuaas, server: Playback, tm
            "projects": []}  # fmt: skip
     server.on("GET", "/api/v1/whoami", Answer(200, who))
     said = gpuaas("runtime", "deploy", "--node-18", "--state-dir", state)
-    assert said.code == 2
+    assert said.code == 3
     assert "no operator" in said.err
     assert not (tmp_path / "state").exists()
 
