@@ -12,7 +12,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import databases
+
 from .accounted_mutants import ACCOUNTED
+from .base import prepare
 from .equipped_mutants import EQUIPPED
 from .idle_mutants import IDLE
 from .operated_mutants import OPERATED
@@ -433,12 +436,13 @@ def _run(tree: Path, seeds: range, server: Path | None) -> str | None:
 
 def main(names: list[str]) -> None:
     """Those whose seed has lost its bite get another one written down."""
-    for mutant in MUTANTS:
-        if not names or mutant.name in names:
-            said = caught(mutant)
+    with databases.server() as running:
+        prepare(running)
+        for mutant in [mutant for mutant in MUTANTS if not names or mutant.name in names]:
+            said = caught(mutant, running.directory)
             seed = said.partition("seed ")[2].partition(",")[0] if said else "None"
             why = said.partition("--> ")[2].strip().partition("\n")[0] if said else "nothing catches it"
-            print(f"{mutant.name}: {seed} {why}", flush=True)
+            print(f"{mutant.name}: {seed} (was {mutant.seed}) {why}", flush=True)
             if seed != str(mutant.seed):
                 _write_down(mutant, seed)
 

@@ -8,14 +8,14 @@ OPERATED = (
         CONTROL + "placement/filters.py",
         "    being_drained,\n",
         "",
-        1,
+        7,
     ),
     Mutant(
         "a quarantined slot is given out",
         CONTROL + "placement/filters.py",
         '    if slot.state == "quarantined":\n        return',
         '    if slot.state == "quarantined":\n        return None\n        return',
-        9,
+        8,
     ),
     Mutant(
         "a drain does not wait for its deadline",

@@ -168,7 +168,8 @@ def list_(
                      "state": _state(recipe, sha256)})  # fmt: skip
     for (bundle, version, architecture), sha256 in built.items():
         rows.append({"runtime": f"{bundle}:{version}", "product": "", "type": "", "support": "custom", "default": False,
-                     "description": "", "architecture": architecture, "sha256": sha256 or None, "state": "built"})  # fmt: skip
+                     "description": "", "architecture": architecture, "sha256": sha256 or None,
+                     "state": "built"})  # fmt: skip
     if session.json:
         return output.json_page(rows)
     columns = ("RUNTIME", "PRODUCT", "SUPPORT", "STATE", "ARCH", "IMAGE")
