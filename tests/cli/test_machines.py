@@ -156,6 +156,16 @@ def test_whose_sessions_are_interrupted_is_said_before(gpuaas: Gpuaas, server: P
     assert (said.code, "ends every session" in said.err) == (2, True)
 
 
+def test_what_waits_for_its_node_says_so(gpuaas: Gpuaas, server: Playback) -> None:
+    away = {"allocation": samples.allocation(state="unreachable"), "operation": samples.operation(kind="restart")}
+    server.on("GET", f"{ALLOCATIONS}/train-1", Answer(200, samples.allocation(state="unreachable")))
+    server.on("POST", f"{MINE}/restart", Answer(202, away))
+    follows(server, samples.operation("succeeded", kind="restart"))
+    said = gpuaas("restart", "train-1", "--yes")
+    assert "The node of train-1 does not answer: this is done when it is back." in said.err
+    assert said.code == 0
+
+
 def test_a_failed_restart_offers_another(gpuaas: Gpuaas, server: Playback) -> None:
     changed = {"allocation": samples.allocation(), "operation": samples.operation(kind="restart")}
     server.on("GET", f"{ALLOCATIONS}/train-1", Answer(200, samples.allocation()))

@@ -5,6 +5,13 @@ from dataclasses import replace
 from .planted import CONTROL, MODEL, Mutant
 
 SEEDS = range(64, 64 + 8 * 30, 8)  # those that are about these things: see `run_seed`
+MORE_SEEDS = range(1000, 1000 + 8 * 60, 8)  # for what is rarely met
+
+
+def _more(mutant: Mutant) -> range:
+    return SEEDS if mutant.seed is None or mutant.seed < MORE_SEEDS.start else MORE_SEEDS
+
+
 _PLANTED = (
     Mutant(
         "who would wait no longer is let go too early",
@@ -46,14 +53,14 @@ _PLANTED = (
         MODEL + "price.py",
         "(book for book in books if book.valid_from <= moment)",
         "(book for book in books)",
-        104,
+        88,
     ),
     Mutant(
         "an interval has the price of its beginning",
         MODEL + "price.py",
         "    cuts = sorted({book.valid_from for book in books if begin < book.valid_from < end})\n",
         "    cuts: list[datetime] = []\n",
-        104,
+        112,
     ),
     Mutant(
         "the first price counts for ever",
@@ -67,14 +74,14 @@ _PLANTED = (
         MODEL + "usage.py",
         "    sign = -1 if correction else 1\n",
         "    sign = 1\n",
-        104,
+        112,
     ),
     Mutant(
         "the same time is given back twice",
         CONTROL + "app/usage.py",
         "        if other.started_at < last and first < other.ended_at:\n",
         "        if other.started_at == first and last == other.ended_at:\n",
-        264,
+        112,
     ),
     Mutant(
         "what is open costs nothing yet",
@@ -102,14 +109,14 @@ _PLANTED = (
         MODEL + "queue.py",
         "key=lambda item: (-item.priority, item.created_at, item.group_id)",
         "key=lambda item: (item.created_at, item.group_id)",
-        136,
+        1088,
     ),
     Mutant(
         "the last in a project is the first",
         MODEL + "queue.py",
         "key=lambda item: (-item.priority, item.created_at, item.group_id)",
         "key=lambda item: (item.priority, item.created_at, item.group_id)",
-        136,
+        264,
     ),
     Mutant(
         "the number of machines is not looked at",
@@ -123,21 +130,21 @@ _PLANTED = (
         CONTROL + "operations/quota.py",
         "    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: count}\n",
         "    more = {GPUS: offer.gpu_count * count, ALLOCATIONS: 1}\n",
-        104,
+        208,
     ),
     Mutant(
         "GPU hours are not looked at",
         CONTROL + "operations/quota.py",
         " or (standing.kind not in more and standing.exceeded_by(0)):",
         ":",
-        64,
+        128,
     ),
     Mutant(
         "the last GPU hour may be used again",
         MODEL + "quota.py",
         "        return self.used >= self.most if self.kind == GPU_HOURS",
         "        return self.used > self.most if self.kind == GPU_HOURS",
-        64,
+        128,
     ),
     Mutant(
         "who has GPU hours left has to wait",
@@ -165,4 +172,4 @@ _BETWEEN_PROJECTS = (  # nobody's quota is in the way there
         range(7, 247, 8),
     ),
 )
-ACCOUNTED = (*(replace(mutant, search=SEEDS) for mutant in _PLANTED), *_BETWEEN_PROJECTS)
+ACCOUNTED = (*(replace(mutant, search=_more(mutant)) for mutant in _PLANTED), *_BETWEEN_PROJECTS)

@@ -11,7 +11,7 @@ _PLANTED = (
         CONTROL + "operations/runtimes.py",
         "        _refused(tx, allocation, row, operation, report)\n        return True\n",
         "        _refused(tx, allocation, row, operation, report)\n        return False\n",
-        222,
+        134,
     ),
     Mutant(
         "what is there is shown before what is wanted",
@@ -25,7 +25,7 @@ _PLANTED = (
         CONTROL + "operations/runtimes.py",
         '            kept.append(allocation_runtimes.move(tx, other, "keep"))\n',
         "            kept.append(other)\n",
-        206,
+        134,
     ),
     Mutant(
         "a newer wish leaves the older one standing",

@@ -37,7 +37,7 @@ def run_seed(seed: int, base: Base, *, measured: bool = False) -> World:
     limits.contended = seed % 8 == 5
     limits.operated = seed % 8 in (1, 2, 7)
     limits.reserving = seed % 8 == 4 and seed > 4
-    limits.accounted = seed % 8 == 0 and 60 < seed < 300
+    limits.accounted = seed % 8 == 0 and (60 < seed < 300 or seed >= 1000)
     limits.equipped = seed % 8 == 6 and 60 < seed < 300
     limits.idling = seed % 16 == 14 and seed > 300
     limits.measured |= limits.idling

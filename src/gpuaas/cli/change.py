@@ -86,6 +86,9 @@ def finish(session: Session, changed: "Changed", detach: bool, done: str | Calla
         else:
             output.echo(output.safe(f"{name} is {changed.allocation.state}: gpuaas op follow {changed.operation.id}"))
         return exits.OK
+    if changed.allocation.state == "unreachable":
+        later = f"Ctrl-C does not stop it, and `gpuaas op follow {changed.operation.id}` looks at it again."
+        output.note(output.safe(f"The node of {name} does not answer: this is done when it is back. {later}"))
     operation = progress.watch(session, changed.operation, f"{changed.operation.kind} {name}", sys.stderr)
     if session.json:
         output.json(Changed(session.client().allocations.show(changed.allocation.id), operation))
