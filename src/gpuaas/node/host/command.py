@@ -65,15 +65,17 @@ def _read_until_end(process: "subprocess.Popen[bytes]", deadline: float) -> byte
     assert process.stdout is not None
     pipe, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
     os.set_blocking(pipe, False)
-    kept, open_fds = b"", [pipe, ended]
+    kept, waiting = b"", select.poll()  # not select(): a node with many machines has more than its 1,024 descriptors
+    for each in (pipe, ended):
+        waiting.register(each, select.POLLIN)
     try:
         while True:
-            ready, _, _ = select.select(open_fds, [], [], max(0.0, deadline - time.monotonic()))
+            ready = {fd for fd, _ in waiting.poll(max(0.0, deadline - time.monotonic()) * 1000)}
             if pipe in ready:
                 data = os.read(pipe, _KEPT_BYTES)
                 kept = (kept + data)[-_KEPT_BYTES:]
                 if not data:
-                    open_fds.remove(pipe)
+                    waiting.unregister(pipe)
             elif ended in ready:
                 process.wait()
                 return kept
