@@ -111,17 +111,3 @@ def test_writers_of_different_files_do_not_meet(disk: FileDisk) -> None:
     for thread in threads:
         thread.join()
     assert [disk.read(f"file-{i}") for i in range(16)] == [str(i).encode() for i in range(16)]
-
-
-def test_whoever_forgets_a_directory_closes_it(tmp_path: Path) -> None:
-    def opened() -> int:
-        return sum(os.readlink(f"/proc/self/fd/{fd}") == str(tmp_path / "state") for fd in _descriptors())
-
-    disk = FileDisk(tmp_path / "state")
-    assert opened() == 1
-    del disk
-    assert opened() == 0
-
-
-def _descriptors() -> list[str]:
-    return [fd for fd in os.listdir("/proc/self/fd") if os.path.lexists(f"/proc/self/fd/{fd}")]

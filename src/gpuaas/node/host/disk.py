@@ -7,7 +7,6 @@ import fcntl
 import os
 import re
 import stat
-import weakref
 from pathlib import Path
 
 from gpuaas.kit.errors import HostError
@@ -23,7 +22,6 @@ class FileDisk:
         self._sync = sync
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        self.close = weakref.finalize(self, os.close, self._dir)
         os.fchmod(self._dir, 0o700)
         for name in os.listdir(self._dir):
             if name.startswith(_TEMPORARY):
@@ -74,6 +72,9 @@ class FileDisk:
             fcntl.flock(self._dir, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise HostError("hold", "the state directory", "another agent is using it", transient=False) from error
+
+    def close(self) -> None:
+        os.close(self._dir)
 
     def _write(self, name: str, data: bytes) -> None:
         temporary = _TEMPORARY + name

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -34,7 +33,6 @@ class Store:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._place = directory
         self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
-        weakref.finalize(self, os.close, self._dir)
         os.fchmod(self._dir, 0o700)
         self._stamps = Stamps(self._dir)
 
