@@ -159,15 +159,16 @@ def work() -> Iterator[Path]:
     path.chmod(0o711)
     yield path
     erase(path)
-    _close_directories(path)
+    close_directories(path)
 
 
-def _close_directories(path: Path) -> None:
-    """Of hosts that are no more. An agent has one, and leaves its few handles to the kernel; hundreds of hosts in one
-    process come to more than 1,024, which is the most that libnftables can take."""
+def close_directories(path: Path) -> None:
+    """An agent's handles end with its process, and here that is ours: those of hundreds of hosts would keep disks busy,
+    and come to more than 1,024, which is the most that libnftables can take."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{name}").startswith(f"{path}/") and os.path.isdir(f"/proc/self/fd/{name}"):
+            file = Path("/proc/self/fd", name)
+            if file.readlink().is_relative_to(path) and file.is_dir():
                 os.close(int(name))
 
 

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from gpuaas.node.host.images.store import Images
 from gpuaas.node.host.mounts import mounts
 from gpuaas.node.main import clear_host
 from node.samples import ID
-from root.conftest import CACHE, needs
+from root.conftest import CACHE, close_directories, needs
 from root.linux import Keyed, Node, World
 from root.sweep import Agent
 
@@ -67,10 +66,7 @@ def own_disk(work: Path) -> Iterator[Path]:
     subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(state)], check=True)
     yield state
-    for fd in os.listdir("/proc/self/fd"):  # an agent's handles end with its process, and here that is ours
-        with suppress(OSError):
-            if Path(os.readlink(f"/proc/self/fd/{fd}")).is_relative_to(state):
-                os.close(int(fd))
+    close_directories(state)
     subprocess.run(["umount", str(state)], check=True)
 
 
